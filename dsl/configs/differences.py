@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvplan.dsl.configs.families import spoken
 from kvplan.dsl.configs.recognise import RecognisedModel
-from kvplan.dsl.configs.same_model import conditions_of, params_of
+from kvplan.dsl.configs.same_model import LIMIT, conditions_of, configurable, params_of
 from kvplan.dsl.rules.answers import Answer
 from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.model import Cache, Model
@@ -18,6 +18,7 @@ UNSAID = Answer(None, absent=True)
 # A cache, and its parameters as values.
 _Known = tuple[Cache, Mapping[str, object]]
 MODEL = ("layers", "dtype", "query_heads")
+CONDITIONS = ("when", "optional")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +124,13 @@ class _Layers:
     def _numbers(self, mine: _Known, theirs: _Known) -> Iterator[_AtLayer]:
         """The differences in parameters and conditions that a file gives."""
         (cache, configured), (other, stored) = mine, theirs
-        given = {*cache.params, *other.params, "when", "optional", *(["needs"] if cache.needs or other.needs else [])}
-        for name in (*self.kinds[cache.kind].params, "needs", "when", "optional"):
-            if name in given and configured.get(name) != stored.get(name):
-                answer, values = self._answer(cache, name), (str(configured.get(name)), str(stored.get(name)))
-                yield _AtLayer(f"{name} of {other.name}", values, answer.sources, not answer.doubt)
+        params = (n for n in self.kinds[cache.kind].params if n in {*cache.params, *other.params})
+        for name in (*params, *CONDITIONS, *_limits(mine, theirs)):
+            values = _said(configured, name), _said(stored, name)
+            if values[0] != values[1]:
+                answer = self._answer(cache, name)
+                sure = not answer.doubt and configurable(self.kinds, name)
+                yield _AtLayer(f"{name} of {other.name}", values, answer.sources, sure)
 
     def _answer(self, cache: Cache, name: str) -> Answer:
         params = next(found.params for found in self.found.caches if found.name == cache.name)
@@ -150,3 +153,16 @@ def _unequal(mine: Sequence[_Known], theirs: Sequence[_Known]) -> Iterator[tuple
 
 def _caches(model: Model, layer: int) -> Sequence[Cache]:
     return [cache for cache in model.caches.values() if layer in cache.layers]
+
+
+def _limits(*both: _Known) -> list[str]:
+    """The limits of `needs` to compare. A kind has its limits from parameters, which are compared anyway."""
+    if not any(cache.needs for cache, _ in both):
+        return []
+    return sorted({name for _, values in both for name in values if name.startswith(LIMIT)})
+
+
+def _said(values: Mapping[str, object], name: str) -> str:
+    """A value in words. A limit that is not given limits nothing, as 0 does."""
+    value = values.get(name, 0 if name.startswith(LIMIT) else None)
+    return str(value).lower() if isinstance(value, bool) else str(value)

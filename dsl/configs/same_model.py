@@ -11,6 +11,7 @@ from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.files.static_check import settled_value
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.functions import given_words
+from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.model import CHECKPOINT, Cache, Model
 from kvplan.dsl.text.diagnostics import DslError, Sink, fault
@@ -19,6 +20,8 @@ from kvplan.dsl.text.yaml_reader import read_text
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
+
+LIMIT = "needs."
 
 
 def parsed(library: Library, text: str, name: str, place: SourceSpan) -> Model:
@@ -47,12 +50,14 @@ def _stored(kinds: Mapping[str, Kind], model: Model) -> tuple[object, ...]:
     own = [cache for cache in model.caches.values() if not cache.layers or cache.layers[0] < model.layers]
     # Names of the checkpoint are left out: engines may ask for them, but the file's own caches do not depend on them.
     words = {name: value for name, value in model.values.items() if name not in CHECKPOINT.known}
-    caches = sorted((_cache(kinds[cache.kind], cache, model) for cache in own), key=repr)
+    caches = sorted((_cache(kinds, cache, model) for cache in own), key=repr)
     return model.layers, model.no_cache.shared, words, caches
 
 
-def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:
-    return cache.kind, cache.layers, params_of(kind, cache, model)
+def _cache(kinds: Mapping[str, Kind], cache: Cache, model: Model) -> tuple[object, ...]:
+    kind = kinds[cache.kind]
+    conditions = {n: v for n, v in conditions_of(kind, cache, model).items() if configurable(kinds, n)}
+    return cache.kind, cache.layers, params_of(kind, cache, model), conditions
 
 
 def params_of(kind: Kind, cache: Cache, model: Model) -> dict[str, object]:
@@ -65,16 +70,24 @@ def params_of(kind: Kind, cache: Cache, model: Model) -> dict[str, object]:
     return {n: env[n] if n not in waiting else waiting[n].text for n in exprs if n in env or n in waiting}
 
 
-def conditions_of(kind: Kind, cache: Cache, model: Model) -> dict[str, str]:
-    """The values, in words, of the keys that decide which tokens of a cache are moved, and where it is stored."""
-    when = cache.when.text if cache.when else "always"
-    return {"needs": _needs(kind, cache, model), "when": when, "optional": str(cache.optional).lower()}
+def conditions_of(kind: Kind, cache: Cache, model: Model) -> dict[str, object]:
+    """The values of the keys that decide which tokens and layers of a cache are stored or moved.
 
-
-def _needs(kind: Kind, cache: Cache, model: Model) -> str:
-    """The limits of the needed tokens that are not 0, such as `{window: 1024}`; `all` if there are none."""
+    A limit of `needs` is named `needs.window`, for example. One that is 0 limits nothing and is left out.
+    """
     needs = cache.needs or kind.needs
-    limits = {name: settled_value(expr, kind, cache, model.values) for name, expr in (needs.limits if needs else ())}
-    written = {name: expr.text for name, expr in (needs.limits if needs else ())}
-    given = [f"{name}: {written[name] if value is None else value}" for name, value in limits.items() if value != 0]
-    return f"{{{', '.join(given)}}}" if given else "all"
+    limits = {n: _settled(expr, kind, cache, model) for n, expr in (needs.limits if needs else ())}
+    when = cache.when.text if cache.when else "always"
+    return {"when": when, "optional": cache.optional, **{f"{LIMIT}{n}": v for n, v in limits.items() if v != 0}}
+
+
+def configurable(kinds: Mapping[str, Kind], name: str) -> bool:
+    """Whether a configuration can give a value: of `needs`, it gives the limits that kinds derive from parameters."""
+    derived = {f"{LIMIT}{limit}" for kind in kinds.values() if kind.needs for limit, _ in kind.needs.limits}
+    return not name.startswith(LIMIT) or name in derived
+
+
+def _settled(expr: Expr, kind: Kind, cache: Cache, model: Model) -> object:
+    """The value of an expression; its text if that depends on a side."""
+    value = settled_value(expr, kind, cache, model.values)
+    return expr.text if value is None else value

@@ -553,7 +553,7 @@ def test_a_layout_that_contradicts_the_configuration_is_in_doubt(
 @pytest.mark.parametrize(
     ("numbers", "doubt"),
     [
-        ("needs: {window: 1024}", "needs of full: all as "),
+        ("needs: {window: 1024}", "needs.window of full: 0 as "),
         ("when: draft_tokens > 0", "when of full: always as "),
         ("optional: true", "optional of full: false as "),
     ],
@@ -562,6 +562,13 @@ def test_a_key_that_leaves_out_tokens_or_layers_is_compared(numbers: str, doubt:
     path = own(tmp_path, numbers=f"heads: 16, dim: 128, {numbers}")
     told = answer("gemma-3-27b.json", "--layout", path)["model"]
     assert [each for each in told["doubts"] if doubt in each]
+
+
+def test_a_limit_that_no_configuration_gives_is_noted(tmp_path: Path) -> None:
+    path = own(tmp_path, numbers="heads: 16, dim: 128, needs: {whole: 32}")
+    told = answer("gemma-3-27b.json", "--layout", path)["model"]
+    assert not told["doubts"]
+    assert [each for each in told["notes"] if "needs.whole of full: 0 as " in each]
 
 
 def test_unusual_numbers_are_doubts(tmp_path: Path) -> None:

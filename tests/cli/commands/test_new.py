@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -184,6 +185,20 @@ def test_a_file_of_ones_own_is_named_with_its_path(tmp_path: Path) -> None:
     config.write_text(json.dumps({**odd, "architectures": ["EvenForCausalLM"], "dtype": "float16"}))
     done = run("new", config, "--layouts", tmp_path / "layouts", "--accept-doubts")
     assert done.stderr.startswith(f"this stores the same as mine: {command}")
+
+
+@pytest.mark.parametrize(("needs", "named"), [("", True), ("{window: 512}", False), ("{whole: 32}", True)])
+def test_a_file_that_moves_fewer_tokens_is_another_layout(tmp_path: Path, needs: str, named: bool) -> None:
+    """But no configuration can say `whole`, which a layout of the same numbers may know of."""
+    (tmp_path / "layouts").mkdir()
+    file, config = tmp_path / "layouts/mine.yaml", tmp_path / "config.json"
+    odd = {"architectures": ["OddForCausalLM"], "num_hidden_layers": 3, "hidden_size": 96, "num_attention_heads": 3}
+    config.write_text(json.dumps({**odd, "dtype": "float16"}))
+    assert run("new", config, "-o", file, "--accept-doubts").exit_code == 0
+    if needs:
+        file.write_text(re.sub("( +)kind: gqa", rf"\1kind: gqa\n\1needs: {needs}", file.read_text()))
+    done = run("new", config, "--layouts", tmp_path / "layouts", "--accept-doubts")
+    assert done.stderr.startswith("This is mine;") is named, done.stderr
 
 
 @pytest.mark.parametrize("heads", [4, 8])
