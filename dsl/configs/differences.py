@@ -140,8 +140,8 @@ class _Layers:
     def _alone(self, layer: int, kind: str, configured: int, stored: int) -> Iterator[_AtLayer]:
         """The difference in the number of caches of a kind. A layer in doubt may have more than were recognised."""
         if configured != stored:
-            sure = configured > stored or layer not in self.found.unjudged
-            yield _AtLayer(f"caches of kind {kind}", (str(configured), str(stored)), (), sure)
+            known = configured > stored or layer not in self.found.unjudged
+            yield _AtLayer(f"caches of kind {kind}", (str(configured) if known else "unknown", str(stored)), (), True)
 
 
 def _unequal(mine: Sequence[_Known], theirs: Sequence[_Known]) -> Iterator[tuple[_Known, _Known]]:
