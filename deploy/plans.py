@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kvplan.compiler.cost.cost import PlanCost
-from kvplan.compiler.emit.header import written_facts
+from kvplan.compiler.emit.header import names_sides, written_facts
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import close
 from kvplan.deploy.nearest import meant, nearest_path
+from kvplan.dsl.files import folders
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError, PlanIndexError
 from kvplan.plan.files import index
@@ -25,8 +26,11 @@ MARKER = b"Emitted by kvplan from "
 SUFFIX = ".py"
 SUFFIXES = (SUFFIX, index.NAME)
 HELP = (
-    "give a plan, a directory of plans, a deployment file, git:REVISION:PATH of one, or git:REVISION of the other one's"
-    " path; paths are relative to the current folder"
+    "give a plan, a directory of plans, or a deployment file; plans of a revision as git:REVISION:PATH, or as "
+    "git:REVISION if the other one has their path; paths are relative to the current folder"
+)
+NOT_COMPILED = (
+    "a deployment file of a revision is not compiled: give the directory of its plans, git:REVISION:DIRECTORY"
 )
 # The most plans of a directory that an error names.
 FEW = 5
@@ -202,8 +206,9 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
         help = ("" if only else nearest_path(text)) or _nearest_revision(text, revision) or HELP
         raise BadInput("S021", f"there is no {what} {revision!r} here", help) from None
     if not found:
+        help = NOT_COMPILED if Path(path).suffix in folders.SUFFIXES else ""
         message = f"git revision {revision!r} has no plans at {path!r} of the current folder"
-        raise BadInput("S021", message, _nearest_at(revision, path) or HELP)
+        raise BadInput("S021", message, help or _nearest_at(revision, path) or HELP)
     if "" in found:
         pin = _pin_of(Path(path), lambda file: _at(revision, file))
         return {"": _listed(text, found[""].encode(), pin)}
@@ -216,14 +221,14 @@ def _nearest_revision(text: str, revision: str) -> str:
     if {*"~^@"} & {*revision}:
         return ""
     names = _git_lines("for-each-ref", "--format=%(refname:short)")
-    near = close(revision, [*names, "HEAD", GIT.rstrip(":")])
+    near = close(revision, [name for name in (*names, "HEAD", GIT.rstrip(":")) if name != revision])
     return meant(text.replace(revision, near, 1)) if near else ""
 
 
 def _nearest_at(revision: str, path: str) -> str:
     """Return `did you mean 'git:HEAD:plans'?`, from the neighbours of `path` at a revision; empty if none is near."""
     beside = _git_lines("ls-tree", "--name-only", revision, "--", f"{Path(path).parent}/")
-    near = close(Path(path).name, [Path(one).name for one in beside])
+    near = close(Path(path).name, [name for one in beside if (name := Path(one).name) != Path(path).name])
     return meant(f"{GIT}{revision}:{Path(path).with_name(near)}") if near else ""
 
 
@@ -247,9 +252,13 @@ def _at(revision: str, file: Path) -> bytes | None:
 def parsed(text: str, name: str) -> Plan:
     """Parse the plan of a text; errors begin with `name`. Raises PlanFormatError."""
     try:
-        return parse(text, name)
+        plan = parse(text, name)
     except PlanFormatError as error:
         raise error if name in str(error) else PlanFormatError(f"{name}: {error}", error.format) from None
+    if not names_sides(plan, text):
+        why = f"its header names other sides than {plan.prefill.key} -> {plan.decode.key}: it was edited"
+        raise PlanFormatError(f"{name}: {why}; compile the plan again")
+    return plan
 
 
 def costed(text: str, name: str) -> tuple[Plan, PlanCost]:

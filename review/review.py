@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from kvplan.plan.types import Plan
 from kvplan.review.changes import SIDES, Change, changed_sides, changes
@@ -42,7 +43,10 @@ class PairReview:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """All pairs: changed, new, removed, only renamed, and the number of unchanged ones. `layouts` are changed keys."""
+    """All pairs: changed, new, removed, only renamed, and the number of unchanged ones. `layouts` are changed keys.
+
+    `folders` have layout files of the user's own; commands that a report prints name them.
+    """
 
     changed: tuple[PairReview, ...]
     new: tuple[PairReview, ...]
@@ -50,6 +54,7 @@ class Review:
     same: int
     layouts: tuple[LayoutChange, ...] = ()
     renamed: tuple[PairReview, ...] = ()
+    folders: tuple[Path, ...] = ()
 
     @property
     def pairs(self) -> tuple[PairReview, ...]:

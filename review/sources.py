@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from subprocess import CalledProcessError
@@ -55,6 +55,8 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
     same, before, after = _files(texts, (old, new))
     models = _own_models((old, new), layouts)
     answer = with_defaults(review(before, after, _layouts(old, new, models, layouts), len(same)), models, layouts)
+    # Models that a deployment names by path are found by their folders.
+    answer = replace(answer, folders=tuple(dict.fromkeys([*layouts, *(model.parent for model in models)])))
     if not indexed:
         return Compared(answer, refused)
     alike = {path: _file(path, texts[0][path], old) for path in same}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import listed
@@ -124,13 +126,14 @@ def cost_hint(review: Review) -> str:
     old, plan = review.changed[max(grown)[1]].pair.plans if grown else (None, None)
     if plan is None:
         return ""
-    before, after = _advise(old) if old else "", _advise(plan)
-    former = f". The time of OLD: {before}" if before not in ("", after) else ""
+    before, after = _advise(old, review.folders) if old else "", _advise(plan, review.folders)
+    former = f"; the time of OLD: {before}" if before not in ("", after) else ""
     return f"The time of NEW, and which settings lower it: {after}{former}"
 
 
-def _advise(plan: Plan) -> str:
-    return f"kvplan advise {plan.model} --prefill {plan.prefill.key} --decode {plan.decode.key}"
+def _advise(plan: Plan, folders: Sequence[Path]) -> str:
+    own = "".join(f" --layouts {shlex.quote(str(path))}" for path in folders)
+    return f"kvplan advise {plan.model} --prefill {plan.prefill.key} --decode {plan.decode.key}{own}"
 
 
 def outcome(judgement: Judgement) -> str:

@@ -46,8 +46,8 @@ def command(
 ) -> None:  # fmt: skip
     """Compare plans by what they do.
 
-    OLD and NEW are each a plan, a directory of plans, git:REVISION:PATH of either, git:REVISION (with the path of the
-    other one), or a deployment file, which is compiled first.
+    OLD and NEW are each a deployment file, which is compiled first, a plan, a directory of plans, git:REVISION:PATH of
+    a plan or such a directory, or git:REVISION (with the path of the other one).
 
     With --fleet it also says which engines change, which of them can talk while one index has the plans of both OLD
     and NEW, and which to roll out first. --prefix, --ca, --cert, --cert-key and --seconds are etcd connection options.

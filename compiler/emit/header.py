@@ -42,7 +42,16 @@ def docstring(plan: Plan, facts: PlanCost, command: str) -> str:
 
 def title(plan: Plan) -> str:
     """Return `A title: prefill tp=4 -> decode tp=2.`"""
-    return f"{plan.title}: prefill {plan.prefill.key} -> decode {plan.decode.key}."
+    return f"{plan.title}{_between(plan)}"
+
+
+def _between(plan: Plan) -> str:
+    return f": prefill {plan.prefill.key} -> decode {plan.decode.key}."
+
+
+def names_sides(plan: Plan, text: str) -> bool:
+    """Whether the title in a plan's text has the keys of its sides, which no digest covers."""
+    return " ".join(text.partition("\n\n")[0].split()).endswith(_between(plan))
 
 
 def summary(plan: Plan, facts: PlanCost, width: int = WIDTH) -> list[list[str]]:

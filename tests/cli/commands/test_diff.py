@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -283,6 +284,36 @@ def test_an_error_names_the_nearest_plan_folder_or_revision(repository: Path, wo
     assert (said.exit_code, f"did you mean '{near}'?" in said.stderr) == (2, True), said.stderr
 
 
+@pytest.mark.parametrize("word", ["git:HEAD:deploy.yaml", "git:HEAD:mine", "git:HEAD"])
+def test_an_error_does_not_suggest_what_was_typed(repository: Path, word: str) -> None:
+    other = "deploy.yaml" if word == "git:HEAD" else "plans"
+    said = run("diff", word, other)
+    assert (said.exit_code, "error[S021]" in said.stderr, "did you mean" in said.stderr) == (2, True, False)
+    deployed = "a deployment file of a revision is not compiled: give the directory of its plans"
+    assert (deployed in " ".join(said.stderr.split())) == (word != "git:HEAD:mine")
+
+
+@pytest.mark.parametrize("words", [["diff", "old.py", "new.py"], ["explain", "new.py"]])
+def test_a_plan_with_an_edited_key_is_refused(repository: Path, words: list[str]) -> None:
+    """Its digest, which covers no key, stays: it would pass as a change of text."""
+    for name in ("old.py", "new.py"):
+        shutil.copy("plans/mini/p_tp2__d_tp1.py", name)
+    edit('key="tp=1"', 'key="tp=1,block=32"', "new.py")
+    said = run(*words)
+    told = "error[R001]: new.py: its header names other sides than tp=2 -> tp=1,block=32: it was edited"
+    assert (said.exit_code, told in " ".join(said.stderr.split())) == (2, True), said.output
+
+
+def test_the_commands_of_an_answer_find_the_layouts(repository: Path) -> None:
+    Path("my files").mkdir()
+    Path("mine/mini.yaml").rename("my files/mini.yaml")
+    edit("models: [mine/mini.yaml]", "models: [mini]", "deploy.yaml")
+    edit("prefill: [tp=2], decode: [tp=1]", 'prefill: [tp=2], decode: ["tp=1,block=4192"]', "deploy.yaml")
+    said = " ".join(run("diff", "plans", "deploy.yaml", "--layouts", "my files").stdout.split())
+    found = re.findall(r"kvplan (advise .*? --layouts 'my files')", said)
+    assert [run(*shlex.split(one)).exit_code for one in found] == [0, 0], said
+
+
 def test_a_folder_that_is_gone_with_those_above_is_read_at_a_revision(repository: Path) -> None:
     shutil.copytree("plans", "far/away/plans")
     git("add", ".")
@@ -306,11 +337,12 @@ def test_a_plan_that_the_index_does_not_list_is_gone(repository: Path) -> None:
     deployment("prefill: [tp=4], decode: [tp=1]", "name: chat, prefill: [tp=2], decode: [tp=2]")
     assert run("compile", "deploy.yaml", "-o", "plans").exit_code == 0
     assert Path("plans/mini/p_tp2__d_tp1.py").is_file()
-    pruned = run("diff", "git:HEAD:plans", "deploy.yaml", "--fail-on", "BYTES")
+    words = ("--fail-on", "BYTES", "--layouts", "mine")
+    pruned = run("diff", "git:HEAD:plans", "deploy.yaml", *words)
     git("add", ".")
     git("commit", "-qm", "without --prune")
     for new in ("plans", "git:HEAD:plans"):
-        said = run("diff", "git:HEAD~1:plans", new, "--fail-on", "BYTES")
+        said = run("diff", "git:HEAD~1:plans", new, *words)
         assert (said.exit_code, said.stdout) == (1, pruned.stdout)
         below = run("diff", "git:HEAD~1:plans/mini", f"{new}/mini", "--fail-on", "BYTES")
         assert (below.exit_code, "(was p_tp2__d_tp1)" in below.stdout) == (1, True)
@@ -503,10 +535,10 @@ def test_pages_that_match_no_more_are_the_cause_of_a_cost(repository: Path) -> N
     assert "PAGE_COPIES     attention pages are copied: page by page → by runs of tokens" in said.stdout
     joined = " ".join(said.stdout.split())
     assert (
-        "The time of NEW, and which settings lower it: kvplan advise mini --prefill tp=2 --decode tp=1,block=4192."
-        in joined
+        "The time of NEW, and which settings lower it: "
+        "kvplan advise mini --prefill tp=2 --decode tp=1,block=4192 --layouts mine; "
+        "the time of OLD: kvplan advise mini --prefill tp=2 --decode tp=1 --layouts mine " in joined
     )
-    assert "The time of OLD: kvplan advise mini --prefill tp=2 --decode tp=1 " in joined
     assert re.search(r"runs of tokens, because a page has [\d,]+ tokens on prefill, 4,192 on decode", joined)
     assert "kvplan advise" in run("diff", "plans", "deploy.yaml", "--format", "markdown").stdout
     assert "kvplan advise" not in run("diff", "plans", "git:HEAD").stdout
@@ -592,7 +624,7 @@ def test_layout_files_that_git_does_not_track_are_no_cause(repository: Path) -> 
     git("commit", "-qm", "engines")
     edit("state: 128", "state: 64")
     said = run("diff", "git:HEAD:plans", "deploy.yaml", "--layouts", "mine-engines", "--layouts", "ignored-engines")
-    assert ("mamba.state" in said.stdout, "ignored-engines" in said.stdout) == (True, False)
+    assert ("mamba.state" in said.stdout, "ignored-engines/" in said.stdout) == (True, False)
 
 
 def test_a_hook_of_a_linked_work_tree_reads_the_folders_that_it_names(
