@@ -21,8 +21,9 @@ NUMBER = re.compile(r"[\d,.]+")
 
 
 def many(count: int, word: str) -> str:
-    """Return a count with its noun: `1 head`, `2 heads`."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+    """Return a count with its noun: `1 head`, `2 heads`, `2 runs of tokens`."""
+    noun, of, rest = word.partition(" of ")
+    return f"{count:,} {noun}{'' if count == 1 else 's'}{of}{rest}"
 
 
 def interval(held: Sequence[int]) -> str:

@@ -158,9 +158,8 @@ def _moves(said: Plain) -> list[str]:
 
 
 def _spans(move: Plain) -> str:
-    """Spans of all layers, for a state, a block or a run; the figures after them are for other units."""
-    each = "a state" if move["store"] != "tokens" else "a block" if move["paged"] else "a run"
-    return f"{move['spans']:,} {each}"
+    """Spans of all layers, for their unit; the figures after them are for other units."""
+    return f"{move['spans']:,} a {move['unit']}"
 
 
 def unit(move: Plain) -> str:

@@ -24,12 +24,12 @@ function factsOf(plan) {
 
 function costSection(plan) {
   const rows = plan.moves.map((move) => [
-    ranges(move.workers), move.pair, number(move.reads), number(move.spans), number(move.descriptors), number(move.bytes),
+    ranges(move.workers), move.pair, number(move.reads), `${number(move.spans)} a ${move.unit}`, number(move.descriptors), number(move.bytes),
     move.store === "tokens" ? `${number(plan.tokens)} tokens` : "request",
   ]);
   return el("section", {}, el("h2", {}, "What moves"),
     el("p", { class: "quiet" }, "For each decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks)."),
-    table(["decode worker", "group", "#reads", "#spans", "#descriptors", "#bytes", "per"], rows),
+    table(["decode worker", "group", "#reads", "spans", "#descriptors", "#bytes", "per"], rows),
     plan.readings.map((said) => el("p", {}, said)));
 }
 

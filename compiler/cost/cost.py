@@ -39,6 +39,8 @@ UNPACK = "with `unpack`, ranges of prefill pages are moved whole and decode copi
 PACK = "with `pack`, prefill first copies into the order of decode pages"
 BOTH = "if a table has both, pull uses `unpack` and push uses `pack`"
 OTHERS = "all other spans are copied straight to their place"
+# The units for which the spans of a pair are counted.
+STATE, BLOCK, RUN, TILE = "state", "block", "run of tokens", "tile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class StagedMoves:
 class Moves:
     """The cost of one pair of groups for one decode worker (each of the identical `workers`), straight or `staged`.
 
-    `spans` are rows of its tables per page (per run of tokens if pages differ), from one shard of the tokens.
+    `spans` are rows of its tables for each `unit`, from one shard of the tokens.
     `descriptors` and `bytes` are per 1024 tokens from token 0, or per request for a state, in the worst case: no two
     logical blocks are adjacent.
     """
@@ -73,7 +75,8 @@ class Moves:
     descriptors: int
     bytes: int
     staged: tuple[StagedMoves, ...] = ()
-    # The pages, or the runs of tokens, of these 1024 tokens if each has `spans` spans; 0 if their numbers differ.
+    unit: str = STATE
+    # The units of these 1024 tokens if each has `spans` spans; 0 if their numbers differ.
     times: int = 0
 
 
@@ -138,17 +141,30 @@ def _moves(plan: Plan, worker: int, pair: Pair, reads: list[Read], ends: EndsOf)
     # A run lies on one shard of the tokens, so other shards have other runs. Every shard has all of a ring.
     ring = spans.group_named(plan.prefill, pair.prefill).ring
     shards: Counter[int] = Counter()
-    runs: dict[int, int] = {}
+    # The units of one read of every shard.
+    units: dict[int, int] = {}
+    store = spans.group_named(plan.decode, pair.decode).store
+    unit = store if store == STATE else BLOCK if paged else _unit(pair, reads)
     for read, cost in zip(reads, costs, strict=True):
         shard = 0 if ring else plan.prefill.workers[read.worker].shard
         shards[shard] += rows.size(read.table.page if paged else read.table.token)
-        runs[shard] = cost[3]
-    count, times = max(shards.values()), sum(runs.values())
+        units[shard] = cost[4] if unit == _token(pair) else cost[3]
+    count, times = max(shards.values()), sum(units.values())
     descriptors, size = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
     shortest = min((cost[2] for cost in costs if cost[2]), default=0)
-    store = spans.group_named(plan.decode, pair.decode).store
     times = times if descriptors == count * times else 0
-    return Moves((worker,), pair.name, store, paged, len(reads), count, descriptors, size, times=times), shortest
+    return Moves((worker,), pair.name, store, paged, len(reads), count, descriptors, size, (), unit, times), shortest
+
+
+def _unit(pair: Pair, reads: Iterable[Read]) -> str:
+    """Return the tokens that have a span of their own: those of a run only if all of them adjoin on both sides."""
+    nests = [nest for read in reads for nest in read.table.token]
+    found = {(TILE if nest.hops else RUN) if rows.is_joined(nest) else _token(pair) for nest in nests}
+    return " or ".join(unit for unit in (RUN, TILE, _token(pair)) if unit in found)
+
+
+def _token(pair: Pair) -> str:
+    return "token" if pair.rows == 1 else f"row of {pair.rows:,} tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +240,8 @@ def _sizes(entries: tuple[Planes, ...]) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=4096)
-def _count(table: Table, ends: TableEnds) -> tuple[int, int, int, int]:
-    """Return (descriptors, bytes, bytes of the shortest span, runs) of one read of a request, or of one state."""
+def _count(table: Table, ends: TableEnds) -> tuple[int, int, int, int, int]:
+    """Return (descriptors, bytes, bytes of the shortest span, runs, token rows) of a read of a request or state."""
     runs = sample(ends)
     page, token, repeat = _one_plane(table)
     whole = spans.whole_pages(ends.page, table, runs)
@@ -236,7 +252,13 @@ def _count(table: Table, ends: TableEnds) -> tuple[int, int, int, int]:
     ])  # fmt: skip
     size = found[:, rows.BYTES]
     shortest = int(size.min()) if len(size) else 0
-    return _descriptors(found, ends) * repeat, int(size.sum()) * repeat, shortest, len(runs.count)
+    return (
+        _descriptors(found, ends) * repeat,
+        int(size.sum()) * repeat,
+        shortest,
+        len(runs.count),
+        int(runs.count.sum()),
+    )
 
 
 def spans_of(table: Table, ends: TableEnds) -> int:

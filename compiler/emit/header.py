@@ -26,8 +26,6 @@ OF_STATES = "; a state is written whole"
 MOVED = f"What moves for {TOKENS:,} tokens, per decode worker. {FIGURES}:"
 # The end of a command that needs layout files which do not come with kvplan.
 HERE = "--layouts ."
-# The nouns of a table: for runs of tokens and for whole pages.
-UNITS = {False: ("run of tokens", "runs of tokens"), True: ("block", "blocks")}
 RANK = ("in doubt", "prefill", "decode")
 BOTH, BOTH_SIDES = "both", "Both sides"
 # The indent of a field's second line and every further one.
@@ -221,10 +219,9 @@ def where(entry: Planes) -> str:
 
 
 def _move(move: Moves, pairs: str) -> str:
-    unit, units = ("state", "states") if move.store == "state" else UNITS[move.paged]
     whole = ", for any number of tokens" if move.store == "state" else ""
     ways = "".join(f"; {_staged(way)}" for way in move.staged)
-    of = f"for each of {move.times:,} {units}" if move.times > 1 else f"per {unit}"
+    of = f"for each of {many(move.times, move.unit)}" if move.times > 1 else f"per {move.unit}"
     together = "together " if move.reads > 1 else ""
     takes = f"{many(move.reads, 'read')}, {together}{many(move.spans, 'span')} of all layers {of}"
     return f"{workers(move.workers)}, {pairs}: {_cost(move)}{whole}; {takes}{ways}"

@@ -131,7 +131,7 @@ def _names(worker: Worker, page: Planes) -> list[str]:
 
 
 def _moves(move: Any) -> Plain:
-    names = ("workers", "pair", "store", "paged", "reads", "spans", "descriptors", "bytes")
+    names = ("workers", "pair", "store", "paged", "reads", "spans", "unit", "descriptors", "bytes")
     staged = [asdict(way) for way in move.staged]
     return {name: getattr(move, name) for name in names} | ({"staged": staged} if staged else {})
 

@@ -17,9 +17,9 @@ A page of cache attention on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-7, attention: 71,958,528 B in 124,928 descriptors; 1 read, 122 spans of all layers per run of
-        tokens; with unpack 71,958,528 B in 976 descriptors, predicted to take 25.09 ms instead of 127.27 ms; with
-        pack 71,958,528 B in 3,904 descriptors, predicted to take 27.81 ms instead of 127.27 ms
+    decode workers 0-7, attention: 71,958,528 B in 124,928 descriptors; 1 read, 122 spans of all layers for each of
+        1,024 tokens; with unpack 71,958,528 B in 976 descriptors, predicted to take 25.09 ms instead of 127.27 ms;
+        with pack 71,958,528 B in 3,904 descriptors, predicted to take 27.81 ms instead of 127.27 ms
 
 Layers: 61 (all store attention).
 Strategy: auto on xeon-2-cores-shared-memory: with `unpack`, ranges of prefill pages are moved whole and decode

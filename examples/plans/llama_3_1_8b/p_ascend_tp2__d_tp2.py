@@ -17,8 +17,8 @@ A page of cache attention on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, attention: 67,108,864 B in 2,097,152 descriptors; 1 read, 2,048 spans of all layers per run
-        of tokens
+    decode workers 0-1, attention: 67,108,864 B in 2,097,152 descriptors; 1 read, 2,048 spans of all layers for each
+        of 1,024 tokens
 
 Layers: 32 (all store attention).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode

@@ -33,8 +33,8 @@ A page of cache mamba on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode worker 0, attention: 6,291,456 B in 24,576 descriptors; 2 reads, together 24 spans of all layers per run
-        of tokens
+    decode worker 0, attention: 6,291,456 B in 24,576 descriptors; 2 reads, together 24 spans of all layers for each
+        of 1,024 tokens
     decode worker 0, mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, each: 12,804,096 B in 48 descriptors, for any
         number of tokens; 2 reads, together 48 spans of all layers per state
     decode worker 0, mamba>mamba.3: 10,670,080 B in 40 descriptors, for any number of tokens; 2 reads, together 40

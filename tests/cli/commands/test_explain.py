@@ -285,6 +285,16 @@ def test_what_is_staged_is_shown_beside_what_goes_straight() -> None:
     assert (way["strategy"], way["descriptors"] < move["descriptors"]) == ("unpack", True)
 
 
+@pytest.mark.parametrize(
+    ("decode", "unit"), [("tp=2", "block"), ("tp=2,block=32", "run of tokens"), ("tp=2,order=nhd,block=32", "token")]
+)
+def test_spans_are_counted_for_their_unit(decode: str, unit: str) -> None:
+    """A token with gaps around it is a span of its own, however long the run is."""
+    words = ("llama-3.1-8b", "--prefill", "tp=4", "--decode", decode)
+    (move,) = answer(*words)["moves"]
+    assert (move["unit"], f"{move['spans']:,} a {unit} " in run(*words).stdout) == (unit, True)
+
+
 @pytest.mark.parametrize("words", [["--strategy", "auto"], ["--decode", "tp=2", "--elect", "spread"]])
 def test_options_that_choose_nothing_are_refused(words: list[str]) -> None:
     done = CliRunner().invoke(main, ["explain", "llama-3.1-8b", *words])

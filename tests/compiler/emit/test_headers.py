@@ -306,7 +306,7 @@ def moves(plan: Plan, line: str) -> Iterator[tuple[tuple[int, str], tuple[object
     who, size, descriptors, per, reads, spans, times, unit, staged = taken(
         r"decode workers? (.+): ([\d,]+) B in ([\d,]+) descriptors?(, for any number of tokens)?; "
         r"([\d,]+) reads?, (?:together )?([\d,]+) spans? of all layers (?:per|for each of ([\d,]+)) "
-        r"(state|block|run)s?(?: of tokens)?((?:; .+)?)",
+        r"(state|block|run|token)s?(?: of tokens)?((?:; .+)?)",
         line,
     )
     assert not times or number(times) * number(spans) == number(descriptors)
@@ -351,7 +351,10 @@ def cost(plan: Plan, worker: int, pair: Pair) -> tuple[object, ...]:
         shard = 0 if theirs.ring else plan.prefill.workers[read.worker].shard
         nests = read.table.page if paged else read.table.token
         shards[shard] = shards.get(shard, 0) + sum(prod(loop.count for loop in nest.loops) for nest in nests)
-    unit = "state" if ours.store == "state" else "block" if paged else "run"
+    # Tokens with bytes between them are spans of their own, however long the run is.
+    close = {nest.token == (nest.bytes, nest.bytes) for read in reads for nest in read.table.token}
+    tokens = " or ".join(word for word, adjoin in (("run", True), ("token", False)) if adjoin in close)
+    unit = "state" if ours.store == "state" else "block" if paged else tokens
     found = [descriptors_and_bytes(plan, worker, pair, read) for read in reads]
     descriptors, size = sum(n for n, _ in found), sum(size for _, size in found)
     return len(reads), max(shards.values()), unit, descriptors, size, by_stages(plan, worker, pair, reads, found)
