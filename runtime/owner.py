@@ -192,7 +192,7 @@ class Owner:
 
         Raises HandleError inside one of the worker's own steps, when the owner is `over`, and if it hangs.
         """
-        self._check_here()
+        self.check_here()
         if self.thread.elsewhere:
             future = Future[T]()
             self.turns.commands.append(lambda: _answer(future, command))
@@ -211,7 +211,7 @@ class Owner:
 
         The caller then waits a moment, so that the worker's own thread gets Python's lock and begins.
         """
-        self._check_here()
+        self.check_here()
         self.turns.commands.append(command)
         if self.thread.over:
             # No later turn is certain to come.
@@ -237,7 +237,7 @@ class Owner:
         """Carry out one step. Return whether bytes move."""
         if self.thread.elsewhere:
             return self.call(self._duties.step)
-        self._check_here()
+        self.check_here()
         try:
             return self._step(self._duties.after)
         finally:
@@ -252,7 +252,7 @@ class Owner:
     def pause(self, seconds: float, over: Callable[[], bool], future: Future[Any] | None = None) -> None:
         """Wait a moment, at most `seconds`, for `over`. Without a thread, the caller carries out a step instead."""
         if self.thread.elsewhere:
-            self._check_here()
+            self.check_here()
             self.thread.check_alive(self.name)
             time.sleep(min(seconds, LONGEST)) if future is None else _wait_for(future, LOOK)
             return
@@ -262,7 +262,7 @@ class Owner:
 
     def fileno(self) -> int:
         """Return a file descriptor that is readable while there may be work, until `stop`. Raises HandleError."""
-        self._check_here()
+        self.check_here()
         if self.thread.works:
             raise HandleError(f"{self.name} has a thread of its own: use fileno() with a worker that was not started")
         descriptor = self.turns.carry_out(self.sleep.fileno)
@@ -273,7 +273,7 @@ class Owner:
 
     def start(self, enter: Callable[[], object] = _nothing) -> None:
         """Begin the worker's own thread: it calls `enter`, then is the owner until `stop`. Raises HandleError."""
-        self._check_here()
+        self.check_here()
 
         def run() -> None:
             enter()
@@ -308,7 +308,8 @@ class Owner:
         self.over = self.thread.over = True
         self.sleep.forget()
 
-    def _check_here(self) -> None:
+    def check_here(self) -> None:
+        """Raises HandleError when the owner is over: the program ends, or this process is a fork."""
         if self.over:
             raise HandleError(f"{self.name} does nothing any more: the program ends, or is a fork of the one it is of")
 
@@ -337,7 +338,7 @@ class Owner:
         """
         began = time.monotonic()
         while not future.done():
-            self._check_here()
+            self.check_here()
             self.thread.check_alive(self.name)
             _wait_for(future, LOOK)
             if self.thread.away or not self.thread.works:

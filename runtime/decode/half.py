@@ -11,7 +11,6 @@ from dataclasses import replace
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.runtime import owner
 from kvplan.runtime.checksum.checksum import Sample
-from kvplan.runtime.clock import seconds
 from kvplan.runtime.decode.driver import DecodeDriver
 from kvplan.runtime.decode.engine_table import EngineTable
 from kvplan.runtime.decode.meetings import Meetings, WantedPeer
@@ -42,8 +41,8 @@ class DecodeHalf(Half):
         self.limits, self.counters, self.meetings = limits, counters, Meetings()
         self.ended, self._telling = deque[Transfer](), threading.Lock()
         self._side, self._idle = side, idle
-        # Submitted requests: transfer, timeout, engine, and the seconds that prefill may take to hold it.
-        self.submitted = deque[tuple[Transfer, float, WantedPeer, float | None]]()
+        # Submitted requests: transfer, engine, and the error of a bad timeout.
+        self.submitted = deque[tuple[Transfer, WantedPeer, BadRequestError | None]]()
 
     @property
     def loads(self) -> LoadTable:
@@ -59,16 +58,15 @@ class DecodeHalf(Half):
 
     def start_submitted(self) -> None:
         """Start the next submitted request, or let it wait for its engine. An error of the request ends it."""
-        transfer, timeout, peer, wait = self.submitted.popleft()
+        transfer, peer, problem = self.submitted.popleft()
         try:
             self.check_taking()
             if not isinstance(transfer.sample, Sample | None):
                 raise BadRequestError(f"a checksum is a Sample or None, not of type {type(transfer.sample).__name__}")
             if not isinstance(peer, str | Future | None):
                 raise BadRequestError(f"a peer is a name, or of `connect_soon`, not of type {type(peer).__name__}")
-            transfer.deadline += seconds(timeout, BadRequestError)
-            if wait is not None:
-                transfer.held_by = transfer.began + seconds(wait, BadRequestError)
+            if problem is not None:
+                raise problem
             if transfer.ended:
                 return
             engine = self.meetings.engine_for(transfer, peer, self.engines, self.limits.requests)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
+from kvplan.plan.errors import BadRequestError
 from kvplan.plan.request import Request
 from kvplan.runtime import clock as clocks
 from kvplan.runtime.checksum.checksum import Sample
+from kvplan.runtime.clock import seconds
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.decode.connecting import Connector
@@ -233,13 +236,25 @@ class DecodeWorker(OwnedWorker):
         streamed: bool,
     ) -> Transfer:
         """Queue a request, and return its transfer. It begins in the owner's next turn."""
+        # Nothing is queued in a process where no turn would take it.
+        self._owner.check_here()
         half, now, began = self.half, self.half.clock(), tracing.start()
-        transfer = Transfer(request, now, now, streamed, sample, worker=half, fail=half.fail)
-        half.submitted.append((transfer, timeout, peer, wait))
+        deadline, held_by, problem = _times(now, timeout, wait)
+        transfer = Transfer(request, deadline, now, streamed, sample, held_by, worker=half, fail=half.fail)
+        half.submitted.append((transfer, peer, problem))
         self._owner.ask(half.start_submitted)
         if began is not None:
             transfer.on_end(lambda ended: _tell_span(ended, self.worker, began))
         return transfer
+
+
+def _times(now: float, timeout: float, wait: float | None) -> tuple[float, float, BadRequestError | None]:
+    """Return a request's deadline, until when prefill has to hold it, and the error of a bad `timeout` or `wait`."""
+    try:
+        deadline = now + seconds(timeout, BadRequestError)
+        return deadline, math.inf if wait is None else now + seconds(wait, BadRequestError), None
+    except BadRequestError as error:
+        return now, math.inf, error
 
 
 def _tell_span(transfer: Transfer, worker: int, began: tracing.SpanStart) -> None:

@@ -316,6 +316,9 @@ def test_a_worker_of_another_process_does_nothing(pair: World) -> None:
             for call in (worker.start, worker.fileno, lambda: worker.drain(1), lambda: worker.connect("tcp://a:1", 1)):
                 with pytest.raises(errors.HandleError):
                     call()
+            with pytest.raises(errors.HandleError):
+                worker.submit(ask(pair, (0, 12)), 1)
+            assert worker.running() == 0
             worker.close()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
