@@ -61,7 +61,7 @@ class PrefillHalf(Half):
         self.core = PrefillCore(endpoint.worker, lease, limits.requests, secrets.randbits(62))
         self.lease_clock = LeaseClock(self.clock, lease)
         # Released requests until callers take them, and then until the core knows that: used by any thread.
-        self.uncollected, self._collected = deque[Released](), deque[str]()
+        self._unreported, self._reported = deque[Released](), deque[str]()
         self.spans = RequestSpans("kvplan hold", {"worker": endpoint.worker})
         self._server, self._identity, self._plans, self._side = server, identity, plans, side
         self._limits, self._counters = limits, counters
@@ -72,13 +72,13 @@ class PrefillHalf(Half):
 
     def released(self) -> list[Released]:
         """Return the requests whose blocks are free, each once, however many threads ask."""
-        found = list(taken(self.uncollected))
-        self._collected.extend(one.request for one in found)
+        found = list(taken(self._unreported))
+        self._reported.extend(one.request for one in found)
         return found
 
     def tell_collected(self) -> None:
         """Notify the core of the releases that callers took: their requests may be held again."""
-        self.core.leases.past.collected(taken(self._collected))
+        self.core.leases.past.collected(taken(self._reported))
 
     def accept(self, pool: Pool) -> None:
         pool.check(self.endpoint.worker, self._side.digest, self.name)
@@ -108,9 +108,9 @@ class PrefillHalf(Half):
             # Send answers before all other work, because the peers that asked wait only for them.
             self.say()
         completed = self._completed()
-        heard = self.lease_clock.heard_until(now, unread=self._server.pending())
+        read_until = self.lease_clock.read_until(now, unread=self._server.pending())
         if not self.endpoint.asleep:
-            self._advance(now, completed, heard)
+            self._advance(now, completed, read_until)
         if self.overdue():
             for request in list(self.core.state.sources):
                 self.withdraw(request)
@@ -142,8 +142,8 @@ class PrefillHalf(Half):
         return self.driver.peers.linked() | self.driver.mover.busy()
 
     def in_use(self) -> str:
-        held = self.core.leases.held()
-        return f"{self.name} holds {held} requests: withdraw them, or wait" if held else ""
+        pinned = self.core.leases.pinned()
+        return f"{self.name} holds {pinned} requests: withdraw them, or wait" if pinned else ""
 
     def drop_all(self, why: str) -> None:
         self.driver.close()
@@ -180,18 +180,18 @@ class PrefillHalf(Half):
         self.endpoint.check_not_closed(self.name)
         return completed
 
-    def _advance(self, now: float, completed: Completed, heard: float) -> None:
+    def _advance(self, now: float, completed: Completed, read_until: float) -> None:
         """Do one step, after all messages were read."""
         if stray := self.endpoint.progress(self.name):
             self._counters.add("messages", stray, kind=MessageKind.STRAY)
         self._context.begin()
-        self.driver.step(now, completed, heard)
+        self.driver.step(now, completed, read_until)
 
     def _free(self, released: Released) -> None:
         """Record that the blocks of a request are free."""
         self._counters.add("ended_leases", end=released.why)
         self.spans.end(released.request, released.why, "not all have read it" if released.why == "expired" else "")
-        self.uncollected.append(released)
+        self._unreported.append(released)
 
 
 def taken(found: deque[T]) -> Iterator[T]:
@@ -206,7 +206,7 @@ def _reader(session: Session) -> ReaderState:
     peer = None if reader.target is None else reader.target.peer
     claims = tuple(session.claims)
     return ReaderState(
-        reader.key, reader.name, claimant.run, claimant.worker, claimant.plan, peer, session.heard, claims
+        reader.key, reader.name, claimant.run, claimant.worker, claimant.plan, peer, session.last_message, claims
     )
 
 

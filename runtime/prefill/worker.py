@@ -60,7 +60,7 @@ class PrefillWorker(OwnedWorker):
         self.counters, self.limits = counters or Counters(), limits or Limits()
         given = self.plans.plans if isinstance(self.plans, FixedPlans) else ()
         # No given plan has a decode worker that would ever say Done to this worker.
-        self._unread = bool(given) and not any(expected(plan, worker) for plan in given)
+        self._has_no_readers = bool(given) and not any(expected(plan, worker) for plan in given)
         self._side, server = pool.side, endpoint.listen(bind)
         try:
             facts = self.identity, lambda: self.plans, pool.side, lease, self.limits, self.counters
@@ -71,7 +71,7 @@ class PrefillWorker(OwnedWorker):
             raise
         self.address = server.address
         half.gauges = [
-            self.counters.gauge("held_leases", half.core.leases.held),
+            self.counters.gauge("held_leases", half.core.leases.pinned),
             self.counters.gauge("peers", lambda: len(half.driver.peers)),
             self.counters.gauge("unready_workers", lambda: bool(self.unready())),
             self.counters.gauge("in_flight_bytes", lambda: half.slices.in_flight()),
@@ -143,7 +143,7 @@ class PrefillWorker(OwnedWorker):
         """
         check_event(request, after)
         self.half.check_open()
-        if self._unread:
+        if self._has_no_readers:
             return
         offered = chunk(request, tokens, self._named(tables) or {}, layers, last)
         self.half.driver.command(self.half.core.offer, request, offered, checked_note(request, note))
@@ -208,13 +208,13 @@ class PrefillWorker(OwnedWorker):
         else:
             half.check_open()
         half.tell_collected()
-        if self._unread:
+        if self._has_no_readers:
             half.driver.command(half.core.leases.pass_by, request)
         else:
             named, ready = self._named(tables), after is None
             half.driver.command(half.core.hold, request, tokens, named, ready=ready, note=attached, whole=whole)
         half.spans.begin(request, began)
-        if after is not None and not self._unread:
+        if after is not None and not self._has_no_readers:
             half.driver.watched.add(request, after)
 
     def _named(self, tables: Tables | None) -> Tables | None:

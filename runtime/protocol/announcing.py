@@ -1,6 +1,6 @@
 """Announcer: answers claims, and notifies readers of how much of a request is computed.
 
-A claim of a held request is promised its blocks for one lease from when the worker heard the claim (leases.py).
+A claim of a held request is promised its blocks for one lease from when the worker read the claim (leases.py).
 """
 
 from __future__ import annotations
@@ -58,22 +58,18 @@ class Announcer:
         self.changed[request] = None
         if not claim.early and (unfit := self._unfit(session, claim, source)) is not None:
             return unfit
-        answer = self._promise(session, request, claim)
+        answer = self._state.leases.promise(request, reader.claimant, claim.read_at)
         if claim.early or not (streamed or source.whole):
             return wire.NotYet(request)
         claim.announced = claim.announced or 0
         return answer
-
-    def _promise(self, session: Session, request: str, claim: ReaderClaim) -> wire.Claimed | wire.Lost:
-        reader = session.reader
-        return self._state.leases.claim(request, reader.claimant, reader.contract, claim.heard)
 
     def _noted(self, session: Session, request: str, streamed: bool, said: wire.Claim) -> ReaderClaim | None:
         """Note a reader's claim, with the blocks and tokens that it names. Returns None if it has too many claims."""
         if request not in session.claims and len(session.claims) >= self._most:
             return None
         claim = session.claims.setdefault(request, ReaderClaim(streamed))
-        claim.streamed, claim.heard = streamed, self._state.now
+        claim.streamed, claim.read_at = streamed, self._state.now
         if (tables := said.tables.get(request)) is not None:
             claim.name(tables, said.tokens.get(request))
         return claim
@@ -97,8 +93,9 @@ class Announcer:
             self._state.answer(session, unfit)
             return 0
         if claim.announced is None and (claim.streamed or source.whole):
-            # A claim that came before the hold is promised now, for one lease from when that claim was heard.
-            answer = self._promise(session, source.request, claim)
+            # A claim that came before the hold is promised now, for one lease from when that claim was read.
+            reader = session.reader
+            answer = self._state.leases.claim(source.request, reader.claimant, reader.contract, claim.read_at)
             self._state.answer(session, answer)
             if isinstance(answer, wire.Lost):
                 session.forget(source.request)

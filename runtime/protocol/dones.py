@@ -10,7 +10,7 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import LeaseError, WithdrawnError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.effects import Compare
-from kvplan.runtime.protocol.leases import LONG_AGO
+from kvplan.runtime.protocol.pins import LONG_AGO
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 

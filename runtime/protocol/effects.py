@@ -77,18 +77,18 @@ class Outputs:
     """The outputs that a core has collected, and the count of its messages by kind."""
 
     out: list[Output] = field(default_factory=list, init=False)
-    heard: dict[MessageKind, int] = field(default_factory=dict, init=False)
+    message_counts: dict[MessageKind, int] = field(default_factory=dict, init=False)
 
     def count(self, kind: MessageKind) -> None:
         """Count a message of this kind."""
-        self.heard[kind] = self.heard.get(kind, 0) + 1
+        self.message_counts[kind] = self.message_counts.get(kind, 0) + 1
 
     def take(self) -> list[Output]:
         """Return the outputs, each once."""
         out, self.out = self.out, []
-        if self.heard:
-            out.append(Counted(self.heard))
-            self.heard = {}
+        if self.message_counts:
+            out.append(Counted(self.message_counts))
+            self.message_counts = {}
         return out
 
 

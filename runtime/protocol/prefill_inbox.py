@@ -48,7 +48,7 @@ class PrefillInbox:
         """
         if (session := self._state.sessions.get(reader)) is None:
             return
-        session.heard = self._state.now
+        session.last_message = self._state.now
         try:
             kind = self._act(session, message, error)
         except UNFORESEEN as fault:

@@ -9,7 +9,8 @@ import msgspec
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.messages import ClaimAnswer, ClaimAnswers, Failed
 from kvplan.runtime.protocol.effects import Outputs, Send
-from kvplan.runtime.protocol.leases import LONG_AGO, Leases
+from kvplan.runtime.protocol.leases import Leases
+from kvplan.runtime.protocol.pins import LONG_AGO
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.source import SourceRequest
 

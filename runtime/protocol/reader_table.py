@@ -11,7 +11,7 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.effects import Drop, RequestEnded
-from kvplan.runtime.protocol.leases import LONG_AGO
+from kvplan.runtime.protocol.pins import LONG_AGO
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.writes import RequestWrites
@@ -83,12 +83,12 @@ class ReaderTable:
             return
         self._probed = self._state.now
         for session in [self._state.sessions[reader] for reader in borrowers if reader in self._state.sessions]:
-            if self._state.now - session.heard >= READER_PROBE_SECONDS:
+            if self._state.now - session.last_message >= READER_PROBE_SECONDS:
                 self._state.answer(session)
 
     def drop_silent(self) -> None:
         """Drop readers that have not spoken for three leases."""
         for session in list(self._state.sessions.values()):
-            silent = self._state.now - session.heard
+            silent = self._state.now - session.last_message
             if silent > SILENT * self._state.lease:
                 self.drop(session.reader, f"it was silent for {silent:.0f} s")

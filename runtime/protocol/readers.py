@@ -10,7 +10,7 @@ from kvplan.plan.types import Interval, Plan
 from kvplan.runtime.control.messages import LossReason, WireTables, unpack
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.machine import Facts
-from kvplan.runtime.protocol.leases import Claimant
+from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.transfer.demand import DemandRules
 
@@ -53,14 +53,14 @@ class Reader(Facts):
 class ReaderClaim:
     """A request that a decode worker claims: in chunks if `streamed`, otherwise as a whole.
 
-    `heard` is when the last claim came, in seconds. `announced` is how many chunks were offered, None until the reader
-    knows that the request is kept. `tables` are the prefill blocks that the claim names, until they are compared.
-    `tokens` are those that the reader needs, if any; `fits` is the pin that both were compared with. An `early` claim
-    came before the hold. Early claims are not bounded elsewhere, so only their names are kept.
+    `read_at` is when the last claim was read, in seconds. `announced` is how many chunks were offered, None until the
+    reader knows that the request is kept. `tables` are the prefill blocks that the claim names, until they are
+    compared. `tokens` are those that the reader needs, if any; `fits` is the pin that both were compared with. An
+    `early` claim came before the hold. Early claims are not bounded elsewhere, so only their names are kept.
     """
 
     streamed: bool
-    heard: float = 0.0
+    read_at: float = 0.0
     early: bool = False
     announced: int | None = None
     fits: int | None = None
@@ -98,13 +98,13 @@ class ReaderClaim:
 
 @dataclass(slots=True)
 class Session:
-    """The state of a reader. `heard` is when its last message came, in seconds, `heartbeat` its last claim's number.
+    """The state of a reader. `last_message` is when that was read, in seconds, `heartbeat` its last claim's number.
 
     `unannounced` are the requests with news that its line had no room for yet.
     """
 
     reader: Reader
-    heard: float
+    last_message: float
     heartbeat: int = 0
     claims: dict[str, ReaderClaim] = field(default_factory=dict)
     unannounced: dict[str, None] = field(default_factory=dict)

@@ -12,8 +12,8 @@ from tests.paths import ROOT
 from kvplan.runtime import errors
 from kvplan.runtime.errors import KvplanError
 from kvplan.runtime.machine import StateMachine, word
-from kvplan.runtime.protocol.leases import PIN
 from kvplan.runtime.protocol.phases import TRANSFER
+from kvplan.runtime.protocol.pins import PIN
 from kvplan.runtime.protocol.writes import WRITE
 
 PAGE = ROOT / "docs" / "runtime.md"

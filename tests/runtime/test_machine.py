@@ -13,8 +13,8 @@ from tests.runtime.page import DRAWING, PAGE, diagram, fresh, tree
 
 from kvplan.runtime.errors import BY_CODE, KvplanError, PhaseError
 from kvplan.runtime.machine import StateMachine
-from kvplan.runtime.protocol.leases import PIN, PinEvent, PinPhase
 from kvplan.runtime.protocol.phases import RUNNING, TRANSFER, Event, Phase, refused
+from kvplan.runtime.protocol.pins import PIN, PinEvent, PinPhase
 from kvplan.runtime.protocol.writes import WRITE, WriteEvent, WritePhase
 
 MACHINES: list[tuple[StateMachine[Any, Any], type[IntEnum], type[Enum]]] = [

@@ -6,8 +6,9 @@ import pytest
 from tests.runtime.explore.__main__ import space
 from tests.runtime.explore.world import BrokenLawError
 
-from kvplan.runtime.protocol.leases import Leases, Pin
+from kvplan.runtime.protocol.leases import Leases
 from kvplan.runtime.protocol.load_table import LoadTable
+from kvplan.runtime.protocol.pins import Pin
 from kvplan.runtime.protocol.quarantine import Quarantine
 from kvplan.runtime.protocol.source import SourceRequest
 

@@ -24,9 +24,9 @@ from kvplan.runtime import errors
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.decode import DecodeCore
 from kvplan.runtime.protocol.effects import Output, Send
-from kvplan.runtime.protocol.leases import Claimant
 from kvplan.runtime.protocol.load_table import write_request
 from kvplan.runtime.protocol.loads import KnownEngine, Load, PairRules, PrefillPeer
+from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.readers import Reader, WriteTarget
 from kvplan.runtime.transfer.chunks import Chunk

@@ -18,7 +18,7 @@ from kvplan.runtime.control.messages import Claim, ClaimAnswer, ClaimAnswers, Wr
 from kvplan.runtime.errors import WithdrawnError
 from kvplan.runtime.prefill.peers import expected
 from kvplan.runtime.protocol.effects import Output, Send
-from kvplan.runtime.protocol.leases import Claimant
+from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.readers import Reader, WriteTarget
 from kvplan.runtime.transfer.chunks import Chunk

@@ -16,7 +16,8 @@ from tests.runtime.helpers.snapshot import snapshot
 from kvplan.runtime.control.messages import Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LeaseError, LimitedError
 from kvplan.runtime.protocol import leases as module
-from kvplan.runtime.protocol.leases import MOST_RUNS, Claimant, Leases, Released
+from kvplan.runtime.protocol.leases import Leases, Released
+from kvplan.runtime.protocol.pins import MOST_RUNS, Claimant
 
 LEASE = 30
 TWO = frozenset({0, 1})
@@ -54,25 +55,25 @@ def test_released_once_when_all_of_the_contract_are_done() -> None:
     leases, number = claimed(A0, A1)
     assert finish(leases, number, A0) == [""]
     assert freed(leases) == []
-    assert leases.held() == 1
+    assert leases.pinned() == 1
     assert finish(leases, number, A1) == [""]
     assert freed(leases) == [Released("r", "finished")]
     assert freed(leases) == []
-    assert leases.held() == 0
+    assert leases.pinned() == 0
 
 
 @pytest.mark.parametrize("other", [B1, Claimant("a", "other", 1)])
 def test_half_of_two_runs_or_plans_is_no_whole_one(other: Claimant) -> None:
     leases, number = claimed(A0, other)
     finish(leases, number, A0, other)
-    assert leases.held() == 1
+    assert leases.pinned() == 1
 
 
 @pytest.mark.parametrize("end", ["done", "leave", "lapse"])
 def test_another_reader_keeps_a_finished_hold(end: str) -> None:
     leases, number = claimed(A0, A1, B0)
     finish(leases, number, A0, A1)
-    assert leases.held() == 1
+    assert leases.pinned() == 1
     if end == "done":
         assert finish(leases, number, B0) == [""]
     elif end == "leave":
@@ -92,7 +93,7 @@ def test_each_strange_done_has_its_name() -> None:
     ]
     assert [kind for kind, _ in kinds] == ["unexpected", "stale", "stale", "unknown"]
     assert all(problem for _, problem in kinds)
-    assert leases.held() == 1
+    assert leases.pinned() == 1
     assert [leases.done("r", number, A0, TWO)[0] for _ in range(2)] == ["counted", "duplicate"]
 
 
@@ -199,7 +200,7 @@ def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
     assert [leases.lasts("r", one) for one in (number, number + 1)] == [True, False]
     leases.expire(LEASE)
     assert freed(leases) == []
-    assert leases.held() == 1
+    assert leases.pinned() == 1
     assert not leases.lasts("r", number)
     assert finish(leases, number, A0)[0]
     assert reason(leases.claim("r", A0, TWO, 31)) is LossReason.EXPIRED
@@ -268,7 +269,7 @@ def test_messages_make_no_state() -> None:
         leases.claim(f"r{n}", A0, TWO, 0)
         leases.done(f"r{n}", n, A0, TWO)
         leases.leave(f"r{n}", A0)
-    assert (leases.held(), freed(leases), len(leases.past)) == (0, [], 0)
+    assert (leases.pinned(), freed(leases), len(leases.past)) == (0, [], 0)
 
 
 @pytest.mark.parametrize(("seconds", "most"), [(0, 1), (-1, 1), (math.nan, 1), (math.inf, 1), (1, 0)])
@@ -467,14 +468,14 @@ class AgainstTheModel(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         self.expire()
-        assert self.leases.held() == len(self.facts)
+        assert self.leases.pinned() == len(self.facts)
         key = attrgetter("request")
         assert sorted(freed(self.leases), key=key) == sorted(self.reported, key=key)
         self.reported = []
 
     @invariant()
     def none_is_released_early(self) -> None:
-        assert self.leases.held() >= len(self.facts)
+        assert self.leases.pinned() >= len(self.facts)
 
 
 def test_kept_means_held_from_the_first_read_to_the_last() -> None:

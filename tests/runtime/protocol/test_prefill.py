@@ -18,7 +18,8 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Refusal
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.effects import Counted, Send
-from kvplan.runtime.protocol.leases import MOST_RUNS, Released
+from kvplan.runtime.protocol.leases import Released
+from kvplan.runtime.protocol.pins import MOST_RUNS
 from kvplan.runtime.transfer.chunks import Chunk
 
 A, B = reader(0), reader(1)

@@ -1,0 +1,167 @@
+"""Pins: requests whose blocks are kept, each with its promises to decode workers, and when it lapses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum, auto
+from typing import NamedTuple
+
+from kvplan.runtime.control.messages import LossReason
+from kvplan.runtime.machine import StateMachine
+from kvplan.runtime.ops.metrics import MessageKind
+
+# Engine runs, each with one plan, that may read one request.
+MOST_RUNS = 8
+# Before all time: the end of a promise that its claimant ended, and the time of something that never happened.
+LONG_AGO = -math.inf
+
+
+class PinPhase(IntEnum):
+    """The phases of a pin, from the hold to the release of its blocks."""
+
+    # Claims are accepted.
+    HELD = auto()
+    # The engine gave the request up: claims are refused, and promises stay in force.
+    WITHDRAWN = auto()
+    # Lapsed, but this worker's own pushes still read the blocks.
+    OVER = auto()
+    RELEASED = auto()
+
+
+class PinEvent(Enum):
+    """An event of a pin."""
+
+    WITHDRAWN = auto()
+    # All readers have said Done, or the lease or the last promise has ended.
+    LAPSED = auto()
+    # No push of this worker reads the blocks any more.
+    FREED = auto()
+
+
+PIN = StateMachine(
+    "a pin",
+    {
+        (PinPhase.HELD, PinEvent.WITHDRAWN): PinPhase.WITHDRAWN,
+        (PinPhase.HELD, PinEvent.LAPSED): PinPhase.OVER,
+        (PinPhase.WITHDRAWN, PinEvent.LAPSED): PinPhase.OVER,
+        (PinPhase.OVER, PinEvent.FREED): PinPhase.RELEASED,
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """A decode worker that claims requests: its engine's run, and the digest of the plan by which it reads.
+
+    `connection` is the number of its connection: a later connection has a higher number.
+    """
+
+    run: str
+    plan: str
+    worker: int
+    connection: int = field(default=0, compare=False)
+
+    @property
+    def run_and_plan(self) -> tuple[str, str]:
+        return self.run, self.plan
+
+    def is_before(self, other: Claimant) -> bool:
+        """Return whether both are one decode worker, by any plans, and the other's connection is not earlier.
+
+        Writes for either land in the same blocks.
+        """
+        return (self.run, self.worker) == (other.run, other.worker) and self.connection <= other.connection
+
+
+class Promise(NamedTuple):
+    """A promise to keep the blocks for a claimant until `end`, which is LONG_AGO once it has said Done or Leave.
+
+    `connection` is that of the claim: no message over an earlier connection ends the promise.
+    """
+
+    end: float
+    connection: int
+
+
+@dataclass(slots=True)
+class Pin:
+    """A request whose blocks are kept.
+
+    `lease_end` is one lease after the hold or the last claim. `done` are the claimants that said Done. `finished` are
+    the runs whose claimants all said Done. `reason` is why the pin is over. `next_look` is the time of the next check
+    whether it lapses. `writers` counts this worker's pushes that read the blocks.
+    """
+
+    request: str
+    number: int
+    lease_end: float
+    phase: PinPhase = PinPhase.HELD
+    reason: LossReason = LossReason.EXPIRED
+    next_look: float = math.inf
+    writers: int = 0
+    promises: dict[Claimant, Promise] = field(default_factory=dict)
+    done: set[Claimant] = field(default_factory=set)
+    finished: set[tuple[str, str]] = field(default_factory=set)
+
+    def on(self, event: PinEvent) -> None:
+        self.phase = PIN.after(self.phase, event)
+
+    @property
+    def over(self) -> bool:
+        return self.phase >= PinPhase.OVER
+
+    def due(self) -> float:
+        """Return when it lapses: at `lease_end`, or if it is withdrawn or a run has finished, with its last promise."""
+        if not self.finished and self.phase is PinPhase.HELD:
+            return self.lease_end
+        return max((promise.end for promise in self.promises.values()), default=LONG_AGO)
+
+    def promise(self, claimant: Claimant, end: float) -> None:
+        """Promise a claimant the blocks until `end`."""
+        self.lease_end = max(self.lease_end, end)
+        self.promises[claimant] = Promise(end, claimant.connection)
+
+    def promised(self, claimant: Claimant) -> bool:
+        """Return whether a claimant was ever promised the blocks, over this connection or an earlier one."""
+        promise = self.promises.get(claimant)
+        return promise is not None and promise.connection <= claimant.connection
+
+    def end_promise(self, claimant: Claimant) -> None:
+        self.promises[claimant] = Promise(LONG_AGO, claimant.connection)
+
+    def lapse(self) -> None:
+        """End the pin, and note why."""
+        withdrawn = LossReason.WITHDRAWN if self.phase is PinPhase.WITHDRAWN else LossReason.EXPIRED
+        self.reason = LossReason.FINISHED if self.finished else withdrawn
+        self.on(PinEvent.LAPSED)
+
+    def count_done(self, claimant: Claimant, contract: frozenset[int]) -> MessageKind:
+        """Count a Done, and return counted or duplicate. A claim after a Done begins a new read, whose Done counts."""
+        again = claimant in self.done and self.promises[claimant].end == LONG_AGO
+        self.end_promise(claimant)
+        self.done.add(claimant)
+        if contract <= {other.worker for other in self.done if other.run_and_plan == claimant.run_and_plan}:
+            self.finished.add(claimant.run_and_plan)
+        return MessageKind.DUPLICATE if again else MessageKind.COUNTED
+
+    def runs_in_the_way(self, claimant: Claimant, expired: float) -> list[str]:
+        """Return the runs that leave no room for the claimant's: they have read, or have promises after `expired`."""
+        if self._has_room(claimant):
+            return []
+        others = self._busy(expired) - {claimant.run_and_plan}
+        return sorted({run for run, _ in others}) if len(others) >= MOST_RUNS else []
+
+    def make_room(self, claimant: Claimant, expired: float) -> None:
+        """If too many runs have claimed, forget those with no Done and no promise that ends after `expired`."""
+        if self._has_room(claimant):
+            return
+        busy = self._busy(expired)
+        self.promises = {other: promise for other, promise in self.promises.items() if other.run_and_plan in busy}
+
+    def _has_room(self, claimant: Claimant) -> bool:
+        return len({other.run_and_plan for other in self.promises} | {claimant.run_and_plan}) <= MOST_RUNS
+
+    def _busy(self, expired: float) -> set[tuple[str, str]]:
+        promised = {other for other, promise in self.promises.items() if promise.end > expired}
+        return {other.run_and_plan for other in promised | self.done}
