@@ -121,7 +121,7 @@ ClaimAnswer = Claimed | NotYet | Lost
 class ClaimAnswers(msgspec.Struct, frozen=True, tag="answers"):
     """Prefill: the answers for all requests of a claim. All claims up to `heartbeat` were received.
 
-    A claim is valid for `lease` seconds. `lends` says that prefill will lend buffers that are requested now.
+    A promise lasts `lease` seconds. `lends` says that prefill will lend buffers that are requested now.
     """
 
     heartbeat: int
@@ -272,7 +272,7 @@ class Leave(msgspec.Struct, frozen=True, tag="leave"):
 
 
 class Bye(msgspec.Struct, frozen=True, tag="bye"):
-    """Decode: this connection ends. Its claims stay valid for a lease, as if it had fallen silent."""
+    """Decode: this connection ends. The promises to it end at their time, as if it had fallen silent."""
 
 
 class Stopped(msgspec.Struct, frozen=True, tag="stopped"):

@@ -260,7 +260,10 @@ class Leases:
             raise LimitedError(f"{self._most} requests are held, or not yet taken from released(): no more may be")
 
     def _update(self, pin: Pin, read_until: float = LONG_AGO) -> None:
-        """Let a pin lapse that is due by `read_until`; release it if no push reads it; set when to check it next."""
+        """Let a pin lapse that is due by `read_until`; release it if no push reads it; set when to check it next.
+
+        Without `read_until`, only a pin that waits for no time lapses.
+        """
         due = pin.due()
         if not pin.over and due <= read_until:
             pin.lapse()

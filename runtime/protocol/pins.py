@@ -33,7 +33,7 @@ class PinEvent(Enum):
     """An event of a pin."""
 
     WITHDRAWN = auto()
-    # All readers have said Done, or the lease or the last promise has ended.
+    # Its time has come, as `Pin.due` says.
     LAPSED = auto()
     # No push of this worker reads the blocks any more.
     FREED = auto()

@@ -19,7 +19,7 @@ from kvplan.runtime.protocol.source import SourceRequest
 class PrefillState(Outputs):
     """The state of prefill worker number `worker`. `lends` says whether buffers asked for now are lent in their turn.
 
-    A claim is good for `lease` seconds. `now` is the time in seconds.
+    A promise lasts `lease` seconds. `now` is the time in seconds.
     """
 
     worker: int
