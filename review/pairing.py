@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import PurePosixPath
 
-from kvplan.plan.types import Plan
+from kvplan.plan.types import FORMAT, Plan
 
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """A plan in the file `path`; `plan` is None if its format cannot be read."""
+    """A plan in the file `path`; `plan` is None if kvplan cannot read its `format`."""
 
     path: str
     text: str
     plan: Plan | None
+    format: int = FORMAT
 
     @property
     def title(self) -> str:

@@ -104,7 +104,7 @@ def _pair(pair: FilePair) -> PairReview:
     if before.text == after.text:
         return PairReview(pair, moved, RolloutVerdict.TEXT if moved else RolloutVerdict.SAME)
     if before.plan is None or after.plan is None:
-        unread = Change(Subject("FORMAT", name="format"), *(_format(file) for file in (before, after)))
+        unread = Change(Subject("FORMAT", name="format"), str(before.format), str(after.format))
         return PairReview(pair, (*moved, unread), RolloutVerdict.TOGETHER)
     found = tuple(changes(before.plan, after.plan)) or (
         Change(Subject("FILE_TEXT", name="text"), "as it was", "changed"),
@@ -114,10 +114,6 @@ def _pair(pair: FilePair) -> PairReview:
 
 def _pair_change(rule: str, pair: FilePair, before: str | None, after: str | None) -> Change:
     return Change(Subject(rule, name=pair.title), before, after)
-
-
-def _format(file: PlanFile) -> str:
-    return "another, which this kvplan cannot read" if file.plan is None else str(file.plan.format)
 
 
 def _verdict(before: PlanFile, after: PlanFile) -> RolloutVerdict:

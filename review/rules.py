@@ -131,7 +131,7 @@ TABLE = (
     DiffRule("STAGES", PLAN, "A read uses a stage or no longer does, or stages other ranges of pages."),
     DiffRule("PAIR_GONE", BYTES, "A pair has no plan any more: its engines cannot talk.",
              advice="Accept it once no engine uses the pair: `kvplan fleet` lists engines."),
-    DiffRule("FORMAT", BYTES, "A plan has another format, which kvplan of one side cannot read.",
+    DiffRule("FORMAT", BYTES, "A plan has another format, which kvplan of one side cannot read.", cause=True,
              advice="Compile plans with the release of kvplan that the engines run."),
     DiffRule("WORKERS", BYTES, "A side has another number of workers.", cause=True),
     DiffRule("CACHE", BYTES, "A cache is new or removed.", cause=True),

@@ -134,7 +134,7 @@ def _file(path: str, text: str, name: str) -> PlanFile:
     except PlanFormatError as error:
         if error.format is None:
             raise
-        return PlanFile(path, text, None)
+        return PlanFile(path, text, None, error.format)
 
 
 def _entries(files: Mapping[str, PlanFile]) -> tuple[IndexEntry, ...]:

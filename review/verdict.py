@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.dsl.text.grouped import grouped
+from kvplan.plan.types import FORMAT
 from kvplan.review.changes import SIDES
 from kvplan.review.facts import DEFAULT
 from kvplan.review.review import PairReview, Review
@@ -44,12 +45,14 @@ def verdict(review: Review) -> str:
 def verdict_parts(review: Review) -> list[VerdictPart]:
     """The parts of the verdict. Each pair is in one part, except new pairs, which ask nothing of running engines."""
     two = [pair for pair in review.changed if _models(pair)]
-    pairs = [pair for pair in review.changed if pair not in two]
+    unread = [pair for pair in review.changed if None in pair.pair.plans]
+    pairs = [pair for pair in review.changed if pair not in (*two, *unread)]
     alone, both = ([pair for pair in pairs if len(pair.rolls) == count] for count in (1, 2))
     kept, texts = (
         [pair for pair in pairs if pair.verdict is kind] for kind in (RolloutVerdict.RELOAD, RolloutVerdict.TEXT)
     )
     found = [VerdictPart(_models(pair)) for pair in two]
+    found += [VerdictPart(_unread(_which_pairs(review, unread, " in ")))] if unread else []
     found += [_one_side(review, alone)] if alone else []
     found += [_together(review, both)] if both else []
     found += [VerdictPart(f"No engine restarts{_which_pairs(review, kept, ' in ')}. {RELOAD}")] if kept else []
@@ -67,6 +70,13 @@ def _models(pair: PairReview) -> str:
         return ""
     return (
         f"These are plans of two models, {old.model} and {new.model}: engines of one never become those of the other."
+    )
+
+
+def _unread(where: str) -> str:
+    return (
+        f"Only the format was compared{where}: this kvplan reads plan format {FORMAT}. Compile the other plan again "
+        "with the release of kvplan that the engines run."
     )
 
 

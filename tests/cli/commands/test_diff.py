@@ -674,6 +674,11 @@ def test_another_format_is_one_change(repository: Path) -> None:
     Path("old.py").write_text(text.replace("format=", "format=9", 1))
     said = run("diff", "old.py", "plans/mini/chat.py", "--format", "json")
     assert (said.exit_code, rules(said)) == (1, {"FORMAT"})
+    told = " ".join(run("diff", "old.py", "plans/mini/chat.py").stdout.split())
+    unread = (
+        "1 plan changes. Only the format was compared: this kvplan reads plan format 2. Compile the other plan again"
+    )
+    assert (unread in told, "CAUSE FORMAT format: 92 → 2 Fails" in told, "Start" in told) == (True, True, False), told
 
 
 CHANGES: dict[str, Callable[[], None]] = {
