@@ -19,6 +19,7 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError
 from kvplan.compiler.options import MACHINE
 from kvplan.compiler.side.keys import check_pool
+from kvplan.compiler.words import many
 from kvplan.deploy.jobs import name_errors, sides_of
 from kvplan.deploy.plans import SUFFIX, folder_of, plan_paths
 from kvplan.dsl.files.deployment import parse_deployment
@@ -48,12 +49,14 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     """
     files = [file for path in paths for file in (_below(path) if path.is_dir() else [_layout(path)])]
     errors = ordered([*check(files, layouts), *_check_models(files, layouts), *check_deployments(files, layouts)])
-    found = [*errors, *doubts(files, layouts)]
+    warnings = doubts(files, layouts)
+    found = [*errors, *warnings]
     if found or form != "text":
         say(render(found, form)) if form == "text" else click.echo(render(found, form))
     if not errors and form == "text":
         say("\n".join(layers_of(files, layouts)))
-        click.echo(f"{len(files)} {'file' if len(files) == 1 else 'files'}: no errors")
+        warned = f", {many(len(warnings), 'warning')}" if warnings else ""
+        click.echo(f"{many(len(files), 'file')}: no errors{warned}")
     sys.exit(BAD_INPUT if errors else 0)
 
 

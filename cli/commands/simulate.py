@@ -46,7 +46,7 @@ class Simulated:
     def text(self) -> str:
         first, end = self.tokens
         more = (
-            f"\n  {name} needs all of these tokens: with --tokens 0:{stop} its window or chunk leaves some out"
+            f"\n  the window or chunk of {name} leaves out none of these tokens: --tokens 0:{stop} tests it"
             for name, stop in self.not_reached.items()
         )
         return f"  tokens {first}:{end}: {self.verdict.text()}{''.join(more)}"

@@ -60,13 +60,15 @@ def _own(model: Model, name: str) -> object:
 
 
 def _differ(made: Model, layout: Model, name: str) -> bool:
-    """Whether both models give a number, and the numbers differ."""
-    one, other = _own(made, name), _own(layout, name)
-    return None not in (one, other) and one != other
+    """Whether the configuration gives a number, and the layout gives none or another."""
+    configured = _own(made, name)
+    return configured is not None and configured != _own(layout, name)
 
 
 def _number(what: str, answer: Answer, configured: object, layout: object) -> Difference:
-    return Difference(what, str(configured), str(layout), answer.sources, not answer.doubt)
+    """A layout that gives no number contradicts none: then sharding by it is not checked."""
+    stored = "none" if layout is None else str(layout)
+    return Difference(what, str(configured), stored, answer.sources, not answer.doubt and layout is not None)
 
 
 def _matched(found: RecognisedModel, layout: Model) -> Iterator[Difference]:

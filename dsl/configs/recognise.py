@@ -135,7 +135,7 @@ def recognise(
 def _unread(key: str, near: str) -> str:
     """The doubt about a key that no rule read; `near` is a missing key with a similar name."""
     meant = f", or correct it: `{near}` is missing" if near else ""
-    return f"`{key}` was not read: compare with an engine{meant}"
+    return f"`{key}` was not read: see in the model's code what it does{meant}"
 
 
 def _read(own: Sequence[frozenset[str]], reading: ConfigRules) -> tuple[frozenset[str], ...]:

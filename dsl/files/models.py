@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -165,9 +165,18 @@ def _true_layers(sink: Sink, expr: Expr | None, span: SourceSpan, count: int) ->
             return ()
         if _truth(sink, expr, layer, count):
             layers.append(layer)
-    if count and not layers and len(sink.errors) == before:
-        sink.add("K012", f"{expr.text} is true for none of {count} layers", span)
+    if len(sink.errors) == before and count:
+        _check_choice(sink, expr, layers, count, span)
     return tuple(layers)
+
+
+def _check_choice(sink: Sink, expr: Expr, chosen: Sequence[int], count: int, span: SourceSpan) -> None:
+    """Reports K012 for an expression that chooses no layer, or that does not depend on the layer."""
+    if "layer" not in expr.names:
+        help = "`layer` is the number of a layer, `layers` how many there are; for every layer: all"
+        sink.add("K012", f"{expr.text} is the same for every layer: it has no `layer`", span, help=help)
+    elif not chosen:
+        sink.add("K012", f"{expr.text} is true for none of {count} layers", span)
 
 
 def _truth(sink: Sink, expr: Expr, layer: int, count: int) -> bool:

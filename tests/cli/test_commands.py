@@ -283,12 +283,12 @@ def test_simulate_says_which_tokens(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_simulate_names_windows_that_its_tokens_do_not_reach(tmp_path: Path) -> None:
     pair = ["mistral-small-3.1-24b", "--prefill", "tp=2", "--decode", "tp=1"]
-    assert "with --tokens" not in run("simulate", *pair).stdout
+    assert "leaves out none" not in run("simulate", *pair).stdout
     pair = ["gemma-3-27b", "--prefill", "tp=2", "--decode", "tp=1"]
     said = run("simulate", *pair).stdout
-    assert "sliding needs all of these tokens: with --tokens 0:" in said
-    tokens = said.partition("with --tokens ")[2].split()[0]
-    assert "with --tokens" not in run("simulate", *pair, "--tokens", tokens).stdout
+    assert "the window or chunk of sliding leaves out none of these tokens: --tokens 0:" in said
+    tokens = said.partition("these tokens: --tokens ")[2].split()[0]
+    assert "leaves out none" not in run("simulate", *pair, "--tokens", tokens).stdout
     (found,) = json.loads(run("simulate", *pair, "--tokens", "0:64", "--format", "json").stdout).values()
     assert found["not_reached"]
 

@@ -571,6 +571,15 @@ def test_a_limit_that_no_configuration_gives_is_noted(tmp_path: Path) -> None:
     assert [each for each in told["notes"] if "needs.whole of full: 0 as " in each]
 
 
+def test_missing_query_heads_are_noted(tmp_path: Path) -> None:
+    path = Path(own(tmp_path))
+    path.write_text(path.read_text().replace("query_heads: 32\n", ""))
+    told = answer("gemma-3-27b.json", "--layout", str(path))["model"]
+    assert not told["doubts"]
+    notes = [each for each in told["notes"] if each.startswith("query_heads: 32 in ")]
+    assert notes[0].endswith(", none in mine")
+
+
 def test_unusual_numbers_are_doubts(tmp_path: Path) -> None:
     told = answer("gemma-3-27b.json", "--layout", own(tmp_path, heads=6))["model"]
     assert "32 query heads are no multiple of 6 KV heads" in told["doubts"]

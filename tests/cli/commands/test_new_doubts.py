@@ -61,7 +61,7 @@ def test_defaults_of_an_architecture_store_what_its_public_model_does() -> None:
 
 
 def unread(*keys: str) -> list[str]:
-    return [f"`{key}` was not read: compare with an engine" for key in keys]
+    return [f"`{key}` was not read: see in the model's code what it does" for key in keys]
 
 
 def uncompared(architecture: str) -> str:
@@ -425,7 +425,7 @@ def test_a_configuration_without_an_architecture_is_doubted_like_an_unknown_one(
 )
 def test_a_misspelled_key_is_said_with_the_one_that_is_missing(tmp_path: Path, key: str, meant: str) -> None:
     (said,) = new(tmp_path, {**PLAIN, key: 4}).notes
-    assert said == f"`{key}` was not read: compare with an engine, or correct it: `{meant}` is missing"
+    assert said == f"`{key}` was not read: see in the model's code what it does, or correct it: `{meant}` is missing"
 
 
 def test_the_title_is_the_models_name_or_its_architecture() -> None:

@@ -165,7 +165,7 @@ def test_a_doubt_about_a_number_is_an_error_until_it_is_accepted(tmp_path: Path)
 
 def test_doubts_come_first_and_known_keys_are_not_named(tmp_path: Path) -> None:
     answer = new(tmp_path, {**DOUBTFUL, "architectures": ["OlmoForCausalLM"]})
-    assert answer.doubts == ("`my_kv_heads` was not read: compare with an engine",)
+    assert answer.doubts == ("`my_kv_heads` was not read: see in the model's code what it does",)
     assert answer.notes == (*answer.doubts, UNKNOWN)
 
 
@@ -178,10 +178,11 @@ def test_accepted_doubts_are_kept_and_repeated(tmp_path: Path) -> None:
     config, out = tmp_path / "config.json", tmp_path / "mine.yaml"
     config.write_text(json.dumps(DOUBTFUL))
     run("new", config, "-o", out, "--accept-doubts")
-    doubt = "`my_kv_heads` was not read: compare with an engine"
+    doubt = "`my_kv_heads` was not read: see in the model's code what it does"
     assert list(load([out]).model("mine").doubts) == [doubt]
     checked = run("check", out)
     assert (checked.exit_code, f"warning[W001]: {doubt}" in checked.stdout) == (0, True)
+    assert checked.stdout.endswith("1 file: no errors, 1 warning\n")
     plans = ["--prefill", "tp=1", "--decode", "tp=1", "-o", tmp_path / "plans"]
     compiled = run("compile", out, *plans)
     assert (compiled.exit_code, f"mine: in doubt: {doubt}" in compiled.stderr) == (0, True)

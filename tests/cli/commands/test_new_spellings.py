@@ -92,8 +92,8 @@ def test_an_offset_that_is_left_out_is_two(tmp_path: Path) -> None:
             {**INDEXERS["types"], "index_topk_freq": 4, "index_topk_pattern": PATTERN[:77] + "F"},
             "layer 77: indexer_types says shared, index_topk_pattern and index_topk_freq say full: the first is used",
         ),
-        ({"index_topk_cadence": 4}, "`index_topk_cadence` was not read: compare with an engine"),
-        ({"indexer_every": 4}, "`indexer_every` was not read: compare with an engine"),
+        ({"index_topk_cadence": 4}, "`index_topk_cadence` was not read: see in the model's code what it does"),
+        ({"indexer_every": 4}, "`indexer_every` was not read: see in the model's code what it does"),
         (
             {"index_topk_pattern": PATTERN[:77] + "X"},
             "layer 77: 'X' is not known of an indexer, which is 'full' or 'shared': it is read as shared",

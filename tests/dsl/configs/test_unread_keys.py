@@ -75,4 +75,4 @@ def test_a_kind_of_ones_own_brings_its_family(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     before = made(LIBRARY, tmp_path / "config.json").doubts
     told = made(load((), [tmp_path / "kinds"]), tmp_path / "config.json")
-    assert set(told.doubts) - set(before) == {"`vision_depth` was not read: compare with an engine"}
+    assert set(told.doubts) - set(before) == {"`vision_depth` was not read: see in the model's code what it does"}
