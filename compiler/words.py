@@ -61,8 +61,12 @@ def reading(plan: Plan, pair: Pair) -> str:
 
 def readings(plan: Plan) -> list[str]:
     """Return a sentence for every such reading, with its pairs."""
-    alike = grouped((reading(plan, pair), pair.name) for pair in plan.pairs)
-    return [f"{', '.join(pairs)}{', each' if len(pairs) > 1 else ''}: {said}." for said, pairs in alike.items() if said]
+    alike = grouped((f"{said}{_window(pair.needs)}", pair.name) for pair in plan.pairs if (said := reading(plan, pair)))
+    return [f"{', '.join(pairs)}{', each' if len(pairs) > 1 else ''}: {said}." for said, pairs in alike.items()]
+
+
+def _window(needs: Needs) -> str:
+    return "" if needs.keep is None else f" (a window of {needs.keep + 1:,} includes the next token)"
 
 
 def columns(head: Sequence[str], rows: Iterable[Sequence[object]], width: int = 0) -> list[str]:

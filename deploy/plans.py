@@ -163,7 +163,7 @@ def _of_directory(files: Mapping[str, bytes], name: str, pins: Mapping[str, str]
     """
     if pins is not None:
         return {path: _listed(f"{name}/{path}", files.get(path), pin) for path, pin in pins.items()}
-    every = {path: data for path, data in files.items() if _may_be_plan(path)}
+    every = {path: data for path, data in files.items() if _may_be_plan(path) and is_marked(data)}
     if not every:
         raise BadInput("S021", f"the directory {name!r} has no plans", HELP)
     return {path: _text(data) for path, data in every.items()}

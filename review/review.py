@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from kvplan.plan.types import Plan
@@ -107,13 +108,19 @@ def _pair(pair: FilePair) -> PairReview:
         unread = Change(Subject("FORMAT", name="format"), str(before.format), str(after.format))
         return PairReview(pair, (*moved, unread), RolloutVerdict.TOGETHER)
     found = tuple(changes(before.plan, after.plan)) or (
-        Change(Subject("FILE_TEXT", name="text"), "as it was", "changed"),
+        Change(Subject("FILE_TEXT", name="text"), "as it was", f"changed from line {_first_change(before, after)} on"),
     )
     return PairReview(pair, (*moved, *found), _verdict(before, after))
 
 
 def _pair_change(rule: str, pair: FilePair, before: str | None, after: str | None) -> Change:
     return Change(Subject(rule, name=pair.title), before, after)
+
+
+def _first_change(before: PlanFile, after: PlanFile) -> int:
+    """The number of the first line that differs."""
+    lines = zip_longest(before.text.splitlines(), after.text.splitlines())
+    return next((number for number, (old, new) in enumerate(lines, 1) if old != new), 1)
 
 
 def _verdict(before: PlanFile, after: PlanFile) -> RolloutVerdict:

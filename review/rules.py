@@ -130,7 +130,7 @@ TABLE = (
     DiffRule("SPANS_CUT", PLAN, "The same bytes of unchanged pages are read in other spans."),
     DiffRule("STAGES", PLAN, "A read uses a stage or no longer does, or stages other ranges of pages."),
     DiffRule("PAIR_GONE", BYTES, "A pair has no plan any more: its engines cannot talk.",
-             advice="Accept it once no engine uses the pair: `kvplan fleet` lists engines."),
+             advice="Accept it once no engine uses the pair: `kvplan fleet URL --plans DIR` lists engines."),
     DiffRule("FORMAT", BYTES, "A plan has another format, which kvplan of one side cannot read.", cause=True,
              advice="Compile plans with the release of kvplan that the engines run."),
     DiffRule("WORKERS", BYTES, "A side has another number of workers.", cause=True),

@@ -23,7 +23,7 @@ EXPLAIN = "`kvplan explain RULE` says what a rule means and what to do."
 # The cause if no rule reports one, by whether only texts change.
 UNTOLD = {
     False: "no option and no number of a layout: an engine's file, or kvplan itself",
-    True: "titles or comments: of a layout, of kvplan itself, or of a plan edited by hand, which compile --check tells",
+    True: "titles or comments, which a layout, another kvplan or somebody by hand changed: compile --check compares",
 }
 # If a plan has a change of these categories, its changes that only follow from others are left out.
 NEWS = (Category.PLAN, Category.BYTES)
@@ -52,7 +52,7 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
     """The changes of all changed plans under their headings: causes, their consequences, and the cost."""
     found, count = sections(review), len(review.changed)
     layouts = ((f"{one.path}: {one.key}", one.before or "none", one.after or "none") for one in review.layouts)
-    causes = [ToldChange("", f"{where} {before} → {after}") for where, before, after in layouts]
+    causes = [ToldChange("", f"{where}: {before} → {after}") for where, before, after in layouts]
     causes += _as_sentences(found.causes, count)
     if review.changed and not causes:
         causes = [ToldChange("", UNTOLD[all(pair.verdict is RolloutVerdict.TEXT for pair in review.changed)])]
@@ -60,7 +60,7 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
     if found.left_out:
         named = [f"{rule} ({RULES[rule].detail})" for rule in found.left_out]
         effects.append(
-            ToldChange("", f"as a consequence also {listed(named, 'and')}: kvplan diff --verbose shows them")
+            ToldChange("", f"{'also' if effects else 'only'} {listed(named, 'and')}: details by kvplan diff --verbose")
         )
     costs = _as_sentences(found.costs, count) + [ToldChange("", hint) for hint in [cost_hint(review)] if hint]
     return [("CAUSE", causes), ("WHAT FOLLOWS", effects), (COST, costs)]
@@ -126,9 +126,10 @@ def cost_hint(review: Review) -> str:
     old, plan = review.changed[max(grown)[1]].pair.plans if grown else (None, None)
     if plan is None:
         return ""
+    which = f" of plan {max(grown)[1] + 1}" if len(review.changed) > 1 else ""
     before, after = _advise(old, review.folders) if old else "", _advise(plan, review.folders)
     former = f"; the time of OLD: {before}" if before not in ("", after) else ""
-    return f"The time of NEW, and which settings lower it: {after}{former}"
+    return f"The time of NEW{which}, and which settings lower it: {after}{former}"
 
 
 def _advise(plan: Plan, folders: Sequence[Path]) -> str:

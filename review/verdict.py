@@ -156,7 +156,7 @@ def _gone(count: int) -> str:
     have, its, it = ("has", "its", "it") if count == 1 else ("have", "their", "them")
     return (
         f"{many(count, 'pair')} {have} no plan any more: {its} engines cannot talk. This is safe once no engine "
-        f"uses {it} (kvplan fleet lists engines)."
+        f"uses {it}: kvplan fleet URL --plans DIR lists engines."
     )
 
 

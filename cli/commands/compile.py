@@ -177,7 +177,10 @@ def _left(report: CompileReport) -> list[str]:
         return []
     plans = (path for path in report.left.plans if path not in report.removed)
     return [
-        *(f"{report.out / path}: nothing asks for this plan any more; --prune removes it" for path in plans),
+        *(
+            f"{report.out / path}: no pair asks for this plan, so index.json leaves it out; --prune removes it"
+            for path in plans
+        ),
         *(f"{report.out / path}: kvplan did not write this file; move it elsewhere" for path in report.left.strays),
     ]
 

@@ -13,7 +13,6 @@ from kvplan.compiler.words import FIGURES, interval, many, part_name
 from kvplan.dsl.text.diagnostics import ranges
 
 Plain = Mapping[str, Any]
-NEXT = "The next token is the last one in a window, so a window of 4 moves 3 tokens."
 
 
 def text(said: Plain) -> str:
@@ -153,8 +152,7 @@ def _moves(said: Plain) -> list[str]:
         for m in said["moves"]
         for by, way in [("", m), *((f", {way['strategy']}", way) for way in m.get("staged", ()))]
     ]
-    windows = any(pair["needs"]["keep"] is not None for pair in said["pairs"])
-    return [*table(head, rows), f"{FIGURES}.", *said["readings"], *([NEXT] if windows else [])]
+    return [*table(head, rows), f"{FIGURES}.", *said["readings"]]
 
 
 def _spans(move: Plain) -> str:
@@ -164,7 +162,7 @@ def _spans(move: Plain) -> str:
 
 def unit(move: Plain) -> str:
     """The unit that the figures of a move are for."""
-    return "1024 tokens" if move["store"] == "tokens" else "request"
+    return "1,024 tokens" if move["store"] == "tokens" else "request"
 
 
 def _reads(said: Plain) -> list[str]:
@@ -204,7 +202,7 @@ def workers(numbers: Sequence[int]) -> str:
 
 
 def layers(numbers: Iterable[int]) -> str:
-    """Layers as ranges; if there are many ranges, the first two layers, the last and a count."""
+    """Layers as ranges; if there are many ranges, the first layer, the last and a count."""
     known = sorted(numbers)
     text = ranges(known)
-    return text if text.count(",") < 8 else f"{ranges(known[:2])} … {known[-1]} ({len(known)} of them)"
+    return text if text.count(",") < 8 else f"{known[0]}-{known[-1]} ({len(known)} of them)"

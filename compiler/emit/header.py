@@ -251,8 +251,8 @@ def _wrapped(text: str, first: str = "", rest: str = "", width: int = WIDTH) -> 
 
 
 def _emitted(plan: Plan, command: str) -> str:
-    where = ", in the folder of its layout files" if command.endswith(HERE) else ""
-    again = f"To make it again, compile its deployment, or this pair alone, named by its sides{where}:"
+    where = "; run this in the folder of its layout files" if command.endswith(HERE) else ""
+    again = f"To make it again, compile its deployment, or this pair alone to a file named after its sides{where}:"
     return f"Emitted by kvplan from {plan.model}, do not edit. {again}"
 
 

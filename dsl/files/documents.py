@@ -117,7 +117,8 @@ def _beside(file_type: str, name: YamlScalar) -> str:
     here = Path(os.path.abspath(name.span.path)).parent
     if other := misnamed(file_type, name, sorted(filter(os.path.isfile, here.glob("*.yaml")))):
         return f"{other.span.path} describes it: {other.help}"
-    for folder, root in ((here, here), *((sibling, here.parent) for sibling in _folders(here.parent))):
+    siblings = ((sibling, here.parent) for sibling in _folders(here.parent))
+    for folder, root in ((here, here), *siblings, *((below, below) for below in _folders(here))):
         file = folder / f"{name}.yaml"
         # os.path, because Path.is_file raises for some names that no file can have.
         if not os.path.isfile(file) or _type_of(file) != file_type:

@@ -170,6 +170,15 @@ def test_a_model_in_the_current_folder_is_pointed_at(write: Write, monkeypatch: 
     assert load((), [Path()]).model("ours").name == load([Path("ours.yaml")]).model("ours").name == "ours"
 
 
+def test_a_model_in_a_folder_below_is_pointed_at(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = write("work/mine/qwen3-next-ours.yaml", "kvplan: 1\nmodel: qwen3-next-ours\nextends: qwen3-next-80b\n")
+    monkeypatch.chdir(found.parent.parent)
+    with pytest.raises(DslError) as caught:
+        load().model("qwen3-next-ours")
+    (error,) = caught.value.diagnostics
+    assert error.help == "mine/qwen3-next-ours.yaml is not read: give its path, or --layouts mine"
+
+
 def test_a_kind_beside_the_models_is_found_from_their_folder(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("mine/kinds/ours.yaml", "kvplan: 1\nkind: ours\nextends: gqa\n")
     text = "kvplan: 1\nmodel: new\nextends: llama-3.1-8b\ncaches: {attention: {kind: ours}}\n"

@@ -1,7 +1,7 @@
 """DeepSeek-V4-Flash: prefill tp=2,order=BLHNC -> decode tp=1,order=BLNHC.
 
-Emitted by kvplan from deepseek-v4-flash, do not edit. To make it again, compile its deployment, or this pair alone,
-named by its sides:
+Emitted by kvplan from deepseek-v4-flash, do not edit. To make it again, compile its deployment, or this pair alone
+to a file named after its sides:
     kvplan compile deepseek-v4-flash --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC
 
 A page of cache few on worker 0:
@@ -59,8 +59,8 @@ Strategy: direct, every span is copied straight to its place in the decode pages
     needs are written, or a whole last page where a request allows it.
 few+indexer+many:few+indexer: a row per 4 tokens, moved whole with the last of them.
 few+indexer+many:many: a row per 128 tokens, moved whole with the last of them.
-few-compressor+indexer-compressor: only the last 7 tokens.
-many-compressor, window.0, window.1, each: only the last 127 tokens.
+few-compressor+indexer-compressor: only the last 7 tokens (a window of 8 includes the next token).
+many-compressor, window.0, window.1, each: only the last 127 tokens (a window of 128 includes the next token).
 Both sides: draft is stored only when draft_tokens > 0, which is false here.
 Both sides: the page layout of caches few, few-compressor, indexer, indexer-compressor, many, many-compressor and
     window comes from vllm's engine file; not yet verified on a running engine: the --probe of kvplan from-cache

@@ -1,7 +1,7 @@
 """Gemma 3 27B: prefill tp=2 -> decode tp=4.
 
-Emitted by kvplan from gemma-3-27b, do not edit. To make it again, compile its deployment, or this pair alone, named
-by its sides:
+Emitted by kvplan from gemma-3-27b, do not edit. To make it again, compile its deployment, or this pair alone to a
+file named after its sides:
     kvplan compile gemma-3-27b --prefill tp=2 --decode tp=4
 
 A page of cache full on worker 0:
@@ -30,7 +30,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 62 (10 store full, 52 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written, or a whole last page where a request allows it.
-sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5, each: only the last 1,023 tokens.
+sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5, each: only the last 1,023 tokens (a window of
+    1,024 includes the next token).
 Both sides: the page layout of caches full and sliding comes from vllm's engine file; not yet verified on a running
     engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 10

@@ -1,7 +1,7 @@
 """Gemma 4 26B-A4B: prefill tp=1 -> decode tp=4.
 
-Emitted by kvplan from gemma-4-26b, do not edit. To make it again, compile its deployment, or this pair alone, named
-by its sides:
+Emitted by kvplan from gemma-4-26b, do not edit. To make it again, compile its deployment, or this pair alone to a
+file named after its sides:
     kvplan compile gemma-4-26b --prefill tp=1 --decode tp=4
 
 A page of cache full on worker 0:
@@ -31,7 +31,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 30 (5 store full, 25 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written, or a whole last page where a request allows it.
-sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: only the last 1,023 tokens.
+sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: only the last 1,023 tokens (a window of 1,024 includes
+    the next token).
 Both sides: the page layout of caches full and sliding comes from vllm's engine file; not yet verified on a running
     engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 5 layers

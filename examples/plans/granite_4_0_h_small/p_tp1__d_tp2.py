@@ -1,7 +1,7 @@
 """IBM Granite 4.0 H Small: prefill tp=1 -> decode tp=2.
 
 Emitted by kvplan from granite-4.0-h-small, do not edit. To make it again, compile its deployment, or this pair
-alone, named by its sides:
+alone to a file named after its sides:
     kvplan compile granite-4.0-h-small --prefill tp=1 --decode tp=2
 
 A page of cache attention on worker 0:

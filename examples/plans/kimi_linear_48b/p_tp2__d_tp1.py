@@ -1,7 +1,7 @@
 """Kimi Linear 48B-A3B: prefill tp=2 -> decode tp=1.
 
-Emitted by kvplan from kimi-linear-48b, do not edit. To make it again, compile its deployment, or this pair alone,
-named by its sides:
+Emitted by kvplan from kimi-linear-48b, do not edit. To make it again, compile its deployment, or this pair alone to
+a file named after its sides:
     kvplan compile kimi-linear-48b --prefill tp=2 --decode tp=1
 
 A page of cache attention on worker 0:

@@ -1,7 +1,7 @@
 """Windows of latents beside compressed ones: prefill tp=2,order=BLHNC -> decode tp=1,order=BLNHC.
 
-Emitted by kvplan from latents, do not edit. To make it again, compile its deployment, or this pair alone, named by
-its sides, in the folder of its layout files:
+Emitted by kvplan from latents, do not edit. To make it again, compile its deployment, or this pair alone to a file
+named after its sides; run this in the folder of its layout files:
     kvplan compile latents --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC --layouts .
 
 A page of cache compressed on worker 0:
@@ -30,7 +30,7 @@ Layers: 4 (all store window, 2 store compressed, 2 store indexer).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written, or a whole last page where a request allows it.
 compressed+indexer: a row per 4 tokens, moved whole with the last of them.
-window.0, window.1, each: only the last 127 tokens.
+window.0, window.1, each: only the last 127 tokens (a window of 128 includes the next token).
 Both sides: the page layout of caches compressed, indexer and window comes from vllm's engine file; not yet verified
     on a running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. compressed: 2

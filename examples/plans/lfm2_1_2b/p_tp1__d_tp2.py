@@ -1,7 +1,7 @@
 """LFM2 1.2B: prefill tp=1 -> decode tp=2.
 
-Emitted by kvplan from lfm2-1.2b, do not edit. To make it again, compile its deployment, or this pair alone, named
-by its sides:
+Emitted by kvplan from lfm2-1.2b, do not edit. To make it again, compile its deployment, or this pair alone to a
+file named after its sides:
     kvplan compile lfm2-1.2b --prefill tp=1 --decode tp=2
 
 A page of cache attention on worker 0:

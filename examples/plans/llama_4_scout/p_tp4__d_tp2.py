@@ -1,7 +1,7 @@
 """Llama 4 Scout 17B-16E: prefill tp=4,block=32 -> decode tp=2.
 
-Emitted by kvplan from llama-4-scout, do not edit. To make it again, compile its deployment, or this pair alone,
-named by its sides:
+Emitted by kvplan from llama-4-scout, do not edit. To make it again, compile its deployment, or this pair alone to a
+file named after its sides:
     kvplan compile llama-4-scout --prefill tp=4,block=32 --decode tp=2
 
 A page of cache full on worker 0:

@@ -1,7 +1,7 @@
 """MiniMax-Text-01: prefill tp=4 -> decode tp=2.
 
-Emitted by kvplan from minimax-text-01, do not edit. To make it again, compile its deployment, or this pair alone,
-named by its sides:
+Emitted by kvplan from minimax-text-01, do not edit. To make it again, compile its deployment, or this pair alone to
+a file named after its sides:
     kvplan compile minimax-text-01 --prefill tp=4 --decode tp=2
 
 A page of cache attention on worker 0:

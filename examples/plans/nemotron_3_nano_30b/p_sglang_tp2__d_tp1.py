@@ -1,7 +1,7 @@
 """NVIDIA Nemotron 3 Nano 30B-A3B: prefill engine=sglang,tp=2,block=16 -> decode tp=1.
 
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again, compile its deployment, or this pair
-alone, named by its sides:
+alone to a file named after its sides:
     kvplan compile nemotron-3-nano-30b --prefill engine=sglang,tp=2,block=16 --decode tp=1
 
 A page of cache attention on worker 0:

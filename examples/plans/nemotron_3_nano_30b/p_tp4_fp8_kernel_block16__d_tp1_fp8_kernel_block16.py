@@ -2,7 +2,7 @@ r"""NVIDIA Nemotron 3 Nano 30B-A3B: prefill tp=4,kv_dtype=fp8,kernel_block=16 ->
 tp=1,kv_dtype=fp8,kernel_block=16.
 
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again, compile its deployment, or this pair
-alone, named by its sides:
+alone to a file named after its sides:
     kvplan compile nemotron-3-nano-30b \
         --prefill tp=4,kv_dtype=fp8,kernel_block=16 \
         --decode tp=1,kv_dtype=fp8,kernel_block=16

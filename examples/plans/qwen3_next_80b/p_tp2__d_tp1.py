@@ -1,7 +1,7 @@
 """Qwen3-Next 80B-A3B: prefill tp=2 -> decode tp=1,conv=SD.
 
-Emitted by kvplan from qwen3-next-80b, do not edit. To make it again, compile its deployment, or this pair alone,
-named by its sides:
+Emitted by kvplan from qwen3-next-80b, do not edit. To make it again, compile its deployment, or this pair alone to
+a file named after its sides:
     kvplan compile qwen3-next-80b --prefill tp=2 --decode tp=1,conv=SD
 
 A page of cache attention on worker 0:

@@ -1,7 +1,7 @@
 """Convolutions on streams: prefill tp=2 -> decode tp=1,order=BLHNC.
 
-Emitted by kvplan from streams, do not edit. To make it again, compile its deployment, or this pair alone, named by
-its sides, in the folder of its layout files:
+Emitted by kvplan from streams, do not edit. To make it again, compile its deployment, or this pair alone to a file
+named after its sides; run this in the folder of its layout files:
     kvplan compile streams --prefill tp=2 --decode tp=1,order=BLHNC --layouts .
 
 A page of cache attention on worker 0:
@@ -38,7 +38,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 4 (all store attention, 3 store conv, 1 stores ngrams).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written; a state is written whole.
-conv.0>conv, conv.1>conv, conv.2>conv, each: only the last 3 tokens.
+conv.0>conv, conv.1>conv, conv.2>conv, each: only the last 3 tokens (a window of 4 includes the next token).
 Both sides: the page layout of caches attention, conv and ngrams comes from vllm's engine file; not yet verified on
     a running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 4

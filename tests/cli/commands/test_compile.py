@@ -52,7 +52,10 @@ def test_the_index_does_not_serve_them(dropped: tuple[str, Path]) -> None:
     file, out = dropped
     said = run("compile", file, "-o", str(out))
     assert (said.exit_code, [one.model for one in entries(out)]) == (0, [SMALL])
-    assert "llama_3_1_8b/p_tp1__d_tp2.py: nothing asks for this plan any more; --prune removes it" in said.stderr
+    assert (
+        "llama_3_1_8b/p_tp1__d_tp2.py: no pair asks for this plan, so index.json leaves it out; --prune removes it"
+        in said.stderr
+    )
     assert run("compile", file, "-o", str(out), "--check").exit_code == 1
 
 

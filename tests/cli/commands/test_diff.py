@@ -96,7 +96,7 @@ def test_one_number_in_a_layout(repository: Path) -> None:
     for line in (
         "2 plans change.",
         "Roll out both sides of 2 pairs together: old and new engines refuse each other.",
-        "  mine/mini.yaml: mamba.state 128 → 64",
+        "  mine/mini.yaml: mamba.state: 128 → 64",
         "  EXTENT          mamba.b, .c, .ssm axis st: 128 → 64 (−50 %)  [both sides]",
         "  mini: 1 chat, 2 p_tp2__d_tp1",
     ):
@@ -667,6 +667,22 @@ def test_a_fault_is_no_answer(repository: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("kvplan.cli.commands.diff.compared", broken)
     said = run("diff", "plans", "plans")
     assert (said.exit_code, "a fault" in said.stderr) == (70, True)
+
+
+def test_a_changed_text_is_shown_from_its_first_line(repository: Path) -> None:
+    text = Path("plans/mini/chat.py").read_text()
+    Path("old.py").write_text(text.replace("\nWhat moves", "\nWhat is moved"))
+    line = text[: text.index("\nWhat moves")].count("\n") + 2
+    assert f"text: as it was → changed from line {line} on" in run("diff", "old.py", "plans/mini/chat.py").stdout
+
+
+def test_python_that_is_no_plan_is_not_read(repository: Path) -> None:
+    Path("tools").mkdir()
+    Path("tools/links.py").write_text("import re\n")
+    said = run("diff", "tools", "plans")
+    assert (said.exit_code, "error[S021]: the directory 'tools' has no plans" in said.stderr) == (2, True)
+    Path("tools/chat.py").write_text(Path("plans/mini/chat.py").read_text())
+    assert run("diff", "tools", "tools").exit_code == 0
 
 
 def test_another_format_is_one_change(repository: Path) -> None:

@@ -552,6 +552,9 @@ READING = {
 }  # fmt: skip
 
 
+NEXT = r" \(a window of ([\d,]+) includes the next token\)"
+
+
 def reading(said: str) -> dict[str, object]:
     found = dict(ALL)
     for fact, pattern in READING.items():
@@ -560,6 +563,9 @@ def reading(said: str) -> dict[str, object]:
         said = re.sub(pattern, "", said)
     for length in re.findall(r"tokens are those of '(.+?)'", said):
         found["length"] = length
+    for window in re.findall(NEXT, said):
+        assert number(window) - 1 == found["keep"]
+    said = re.sub(NEXT, "", said)
     assert not re.search(r"\d", said)
     return found
 
