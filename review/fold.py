@@ -59,7 +59,8 @@ class FoldedChange:
         if self.rule in TABLES:
             before, after = (TAG.sub("", text) if full else _brief(text) for text in (before, after))
         unit = f" {self.unit}" if self.unit else ""
-        numbers = f"{before} → {after}{unit}" if before != after else f"{after} at other places"
+        values = f"{before}{unit} → {after}" if self.after is None else f"{before} → {after}{unit}"
+        numbers = values if before != after else f"{after} at other places"
         grown = " to ".join(dict.fromkeys(map(percent, self.shares)))
         return numbers + (f", and {self.more} more" if self.more else "") + (f" ({grown})" if grown else "")
 

@@ -132,10 +132,10 @@ def policy(fail_on: Sequence[str], cost_growth: str | None, accept: Path | None)
 
 
 def share(text: str) -> float:
-    """`10%` or `10` as 0.1. Raises BadInput (S028)."""
-    number = text.strip().removesuffix("%").strip()
+    """`10%` as 0.1; a number without % might be meant as either. Raises BadInput (S028)."""
+    said = text.strip()
     try:
-        found = float(number) / 100
+        found = float(said.removesuffix("%")) / 100 if said.endswith("%") else -1.0
     except ValueError:
         found = -1.0
     if not 0 <= found < float("inf"):

@@ -22,7 +22,10 @@ BY_NAME = "; or keep the old pair in the deployment and add the new one under an
 BESIDE = (
     "Start new engines beside the old ones, and let the router keep old with old and new with new; or stop both sides"
 )
-GUIDE = 'How to do this, and what to do afterwards: docs/review.md, "Roll out this change".'
+GUIDE = (
+    "How to do this, and what to do afterwards: "
+    "https://github.com/kvplan/kvplan/blob/main/docs/review.md#roll-out-this-change"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +58,10 @@ def verdict_parts(review: Review) -> list[VerdictPart]:
     found += [VerdictPart(_unread(_which_pairs(review, unread, " in ")))] if unread else []
     found += [_one_side(review, alone)] if alone else []
     found += [_together(review, both)] if both else []
+    found += [VerdictPart(_gone(len(review.gone)))] if review.gone else []
     found += [VerdictPart(f"No engine restarts{_which_pairs(review, kept, ' in ')}. {RELOAD}")] if kept else []
     where = _which_pairs(review, texts, " in ") if len(texts) < len(review.changed) else ""
     found += [VerdictPart(f"Only the text changes{where}: old and new engines can talk.")] if texts else []
-    found += [VerdictPart(_gone(len(review.gone)))] if review.gone else []
     found += [] if found else _harmless(review)
     return found + ([VerdictPart(GUIDE)] if any(part.steps for part in found) else [])
 

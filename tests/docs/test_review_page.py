@@ -111,7 +111,7 @@ def test_the_page_is_fresh(answers: tuple[str, str, str]) -> None:
 
 def test_every_verdict_has_its_steps() -> None:
     """The section that a verdict names is there, with every verdict that asks for something."""
-    title = GUIDE.split('"')[1]
+    title = GUIDE.rpartition("#")[2].replace("-", " ").capitalize()
     section = PAGE.read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     told = re.findall(r"^\| [^|]* \| `([\w-]+)` \|", section, re.M)
     assert told == [str(verdict) for verdict in RolloutVerdict if verdict is not RolloutVerdict.SAME]

@@ -217,6 +217,14 @@ def test_plans_of_two_models_are_not_a_rollout(repository: Path) -> None:
     said = run("diff", "plans/mini/chat.py", "other/qwen3_0_6b/p_tp2__d_tp2.py")
     assert "These are plans of two models, mini and qwen3-0.6b" in said.stdout
     assert "Roll out" not in said.stdout
+    assert (" B → none" in said.stdout, "→ none B" in said.stdout) == (True, False)
+
+
+def test_pairs_without_a_plan_come_before_texts(repository: Path) -> None:
+    edit("title: Mini", "title: Mine")
+    deployment("name: chat, prefill: [tp=2], decode: [tp=2]")
+    said = run("diff", "plans", "deploy.yaml").stdout
+    assert said.index("1 pair has no plan any more") < said.index("Only the text changes")
 
 
 def test_a_verdict_leaves_names_as_they_are(repository: Path) -> None:
@@ -461,7 +469,7 @@ def test_an_answer_that_fails_says_why(repository: Path, form: str, words: list[
         )
 
 
-@pytest.mark.parametrize(("share", "code"), [("0%", 1), ("49", 1), ("100000%", 0)])
+@pytest.mark.parametrize(("share", "code"), [("0%", 1), ("49 %", 1), ("100000%", 0)])
 def test_a_cost_fails_beyond_its_share(repository: Path, share: str, code: int) -> None:
     edit("prefill: [tp=2], decode: [tp=1]", 'prefill: [tp=2], decode: ["tp=1,order=nhd"]', "deploy.yaml")
     words = ["diff", "plans", "deploy.yaml", "--fail-on", "COST", "--cost-growth", share]
@@ -514,7 +522,9 @@ def test_other_compile_options_ask_for_a_restart(repository: Path) -> None:
     assert (said["plans"][0]["verdict"], said["plans"][0]["rolls"]) == ("together", ["prefill", "decode"])
 
 
-@pytest.mark.parametrize("words", [["--fail-on", "BITES"], ["--cost-growth", "much"], ["--cost-growth", "-1%"]])
+@pytest.mark.parametrize(
+    "words", [["--fail-on", "BITES"], ["--cost-growth", "much"], ["--cost-growth", "0.1"], ["--cost-growth", "-1%"]]
+)
 def test_words_that_mean_nothing(repository: Path, words: list[str]) -> None:
     assert run("diff", "plans", "plans", *words).exit_code == 2
 
