@@ -12,6 +12,8 @@ from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.spans import group_named
 from kvplan.plan.types import CONTEXT, Needs, Pair, Plan
 
+# An installed kvplan has no docs.
+DOCS = "https://github.com/kvplan/kvplan/blob/main/docs"
 # The explanation of a transfer's figures.
 FIGURES = (
     "A span is contiguous on both sides; NIXL posts one descriptor for a span, or for several that adjoin. Descriptors "

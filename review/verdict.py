@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kvplan.compiler.words import many
+from kvplan.compiler.words import DOCS, many
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import FORMAT
@@ -22,10 +22,7 @@ BY_NAME = "; or keep the old pair in the deployment and add the new one under an
 BESIDE = (
     "Start new engines beside the old ones, and let the router keep old with old and new with new; or stop both sides"
 )
-GUIDE = (
-    "How to do this, and what to do afterwards: "
-    "https://github.com/kvplan/kvplan/blob/main/docs/review.md#roll-out-this-change"
-)
+GUIDE = f"How to do this, and what to do afterwards: {DOCS}/review.md#roll-out-this-change"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from kvplan.compiler.drawing.bars import bar, legend, levels
 from kvplan.compiler.drawing.pieces import DrawnRows, Piece
 from kvplan.compiler.drawing.tensors import page_of, page_pieces, tokens_per_row
 from kvplan.compiler.emit.pylit import WIDTH
-from kvplan.compiler.words import FIGURES, many, part_name, readings
+from kvplan.compiler.words import DOCS, FIGURES, many, part_name, readings
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.last_page import reads_by, whole_from_by
@@ -253,7 +253,7 @@ def _wrapped(text: str, first: str = "", rest: str = "", width: int = WIDTH) -> 
 def _emitted(plan: Plan, command: str) -> str:
     where = "; run this in the folder of its layout files" if command.endswith(HERE) else ""
     again = f"To make it again, compile its deployment, or this pair alone to a file named after its sides{where}:"
-    return f"Emitted by kvplan from {plan.model}, do not edit. {again}"
+    return f"Emitted by kvplan from {plan.model}, do not edit. {DOCS}/plans.md explains it. {again}"
 
 
 def _command(command: str) -> list[str]:

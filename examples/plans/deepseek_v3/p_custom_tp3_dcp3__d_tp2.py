@@ -1,7 +1,7 @@
 """DeepSeek-V3: prefill engine=custom,tp=3,dcp=3,interleave=24 -> decode tp=2,block=32.
 
-Emitted by kvplan from deepseek-v3, do not edit. To make it again, compile its deployment, or this pair alone to a
-file named after its sides:
+Emitted by kvplan from deepseek-v3, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
+it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile deepseek-v3 --prefill engine=custom,tp=3,dcp=3,interleave=24 --decode tp=2,block=32
 
 A page of cache attention on worker 0:

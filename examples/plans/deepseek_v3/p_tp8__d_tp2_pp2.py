@@ -1,7 +1,7 @@
 """DeepSeek-V3: prefill tp=8 -> decode tp=2,pp=2.
 
-Emitted by kvplan from deepseek-v3, do not edit. To make it again, compile its deployment, or this pair alone to a
-file named after its sides:
+Emitted by kvplan from deepseek-v3, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
+it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile deepseek-v3 --prefill tp=8 --decode tp=2,pp=2
 
 A page of cache attention on worker 0:

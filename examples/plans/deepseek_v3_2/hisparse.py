@@ -1,7 +1,7 @@
 r"""DeepSeek-V3.2: prefill engine=sglang,tp=8,block=64 -> decode engine=sglang,tp=8,block=64,hisparse=true.
 
-Emitted by kvplan from deepseek-v3.2, do not edit. To make it again, compile its deployment, or this pair alone to a
-file named after its sides:
+Emitted by kvplan from deepseek-v3.2, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
+it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile deepseek-v3.2 \
         --prefill engine=sglang,tp=8,block=64 \
         --decode engine=sglang,tp=8,block=64,hisparse=true

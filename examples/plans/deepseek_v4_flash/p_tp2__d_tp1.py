@@ -1,7 +1,7 @@
 """DeepSeek-V4-Flash: prefill tp=2,order=BLHNC -> decode tp=1,order=BLNHC.
 
-Emitted by kvplan from deepseek-v4-flash, do not edit. To make it again, compile its deployment, or this pair alone
-to a file named after its sides:
+Emitted by kvplan from deepseek-v4-flash, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
+explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile deepseek-v4-flash --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC
 
 A page of cache few on worker 0:

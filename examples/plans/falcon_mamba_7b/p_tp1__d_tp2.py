@@ -1,7 +1,7 @@
 """Falcon Mamba 7B: prefill tp=1 -> decode tp=2.
 
-Emitted by kvplan from falcon-mamba-7b, do not edit. To make it again, compile its deployment, or this pair alone to
-a file named after its sides:
+Emitted by kvplan from falcon-mamba-7b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
+explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile falcon-mamba-7b --prefill tp=1 --decode tp=2
 
 A page of cache mamba on worker 0:

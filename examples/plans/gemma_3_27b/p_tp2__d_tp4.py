@@ -1,7 +1,7 @@
 """Gemma 3 27B: prefill tp=2 -> decode tp=4.
 
-Emitted by kvplan from gemma-3-27b, do not edit. To make it again, compile its deployment, or this pair alone to a
-file named after its sides:
+Emitted by kvplan from gemma-3-27b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
+it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile gemma-3-27b --prefill tp=2 --decode tp=4
 
 A page of cache full on worker 0:
@@ -89,8 +89,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
-# those of prefill and decode if they differ).
+# Layers, numbered as in the whole model; for several groups (name, layers, first plane), or (name, layers,
+# first planes of prefill and decode) if they differ.
 LAYERS_OF_SLIDING_4 = (4, 12, 19, 26, 33, 40, 48, 55)
 LAYERS_OF_SLIDING_5 = (6, 13, 20, 27, 34, 42, 49, 56)
 SLIDING_GROUPS = (

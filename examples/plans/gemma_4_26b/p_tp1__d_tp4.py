@@ -1,7 +1,7 @@
 """Gemma 4 26B-A4B: prefill tp=1 -> decode tp=4.
 
-Emitted by kvplan from gemma-4-26b, do not edit. To make it again, compile its deployment, or this pair alone to a
-file named after its sides:
+Emitted by kvplan from gemma-4-26b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
+it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile gemma-4-26b --prefill tp=1 --decode tp=4
 
 A page of cache full on worker 0:
@@ -72,8 +72,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
-# those of prefill and decode if they differ).
+# Layers, numbered as in the whole model; for several groups (name, layers, first plane), or (name, layers,
+# first planes of prefill and decode) if they differ.
 SLIDING_GROUPS = (
     ("sliding.0", (0, 6, 12, 18, 24), 5),
     ("sliding.1", (1, 7, 13, 19, 25), 10),

@@ -1,7 +1,7 @@
 """IBM Granite 4.0 H Small: prefill tp=4 -> decode tp=2.
 
-Emitted by kvplan from granite-4.0-h-small, do not edit. To make it again, compile its deployment, or this pair
-alone to a file named after its sides:
+Emitted by kvplan from granite-4.0-h-small, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
+explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile granite-4.0-h-small --prefill tp=4 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -71,8 +71,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
-# those of prefill and decode if they differ).
+# Layers, numbered as in the whole model; for several groups (name, layers, first plane), or (name, layers,
+# first planes of prefill and decode) if they differ.
 MAMBA_GROUPS = (
     ("mamba.0", (0, 10, 20, 30), 4),
     ("mamba.1", (1, 11, 21, 31), 8),

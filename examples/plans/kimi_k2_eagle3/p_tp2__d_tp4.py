@@ -1,7 +1,7 @@
 """Kimi K2 with an EAGLE-3 draft: prefill tp=2,draft_tokens=3 -> decode tp=4,draft_tokens=3.
 
-Emitted by kvplan from kimi-k2-eagle3, do not edit. To make it again, compile its deployment, or this pair alone to
-a file named after its sides:
+Emitted by kvplan from kimi-k2-eagle3, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
+explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile kimi-k2-eagle3 --prefill tp=2,draft_tokens=3 --decode tp=4,draft_tokens=3
 
 A page of cache attention on worker 0:

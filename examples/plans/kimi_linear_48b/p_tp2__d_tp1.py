@@ -1,7 +1,7 @@
 """Kimi Linear 48B-A3B: prefill tp=2 -> decode tp=1.
 
-Emitted by kvplan from kimi-linear-48b, do not edit. To make it again, compile its deployment, or this pair alone to
-a file named after its sides:
+Emitted by kvplan from kimi-linear-48b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
+explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile kimi-linear-48b --prefill tp=2 --decode tp=1
 
 A page of cache attention on worker 0:
@@ -68,7 +68,7 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model.
+# Layers, numbered as in the whole model.
 LAYERS_OF_ATTENTION = (3, 7, 11, 15, 19, 23, 26)
 
 # What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of

@@ -1,7 +1,7 @@
 """LFM2 1.2B: prefill tp=1 -> decode tp=2.
 
-Emitted by kvplan from lfm2-1.2b, do not edit. To make it again, compile its deployment, or this pair alone to a
-file named after its sides:
+Emitted by kvplan from lfm2-1.2b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains it.
+To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile lfm2-1.2b --prefill tp=1 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -61,7 +61,7 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model.
+# Layers, numbered as in the whole model.
 LAYERS_OF_ATTENTION = (2, 5, 8, 10, 12, 14)
 LAYERS_OF_CONV_0 = (0, 3, 6, 9, 13)
 LAYERS_OF_CONV_1 = (1, 4, 7, 11, 15)

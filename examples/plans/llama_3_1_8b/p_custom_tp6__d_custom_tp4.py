@@ -1,7 +1,7 @@
 r"""Llama 3.1 8B: prefill engine=custom,tp=6 -> decode engine=custom,tp=4,order=shuffled,copies=round_robin.
 
-Emitted by kvplan from llama-3.1-8b, do not edit. To make it again, compile its deployment, or this pair alone to a
-file named after its sides:
+Emitted by kvplan from llama-3.1-8b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
+it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile llama-3.1-8b \
         --prefill engine=custom,tp=6 \
         --decode engine=custom,tp=4,order=shuffled,copies=round_robin

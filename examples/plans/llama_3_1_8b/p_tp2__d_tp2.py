@@ -1,7 +1,7 @@
 """Llama 3.1 8B: prefill tp=2,block=32 -> decode tp=2.
 
-Emitted by kvplan from llama-3.1-8b, do not edit. To make it again, compile its deployment, or this pair alone to a
-file named after its sides:
+Emitted by kvplan from llama-3.1-8b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
+it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile llama-3.1-8b --prefill tp=2,block=32 --decode tp=2
 
 A page of cache attention on worker 0:

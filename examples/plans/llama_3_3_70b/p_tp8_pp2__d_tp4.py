@@ -1,7 +1,7 @@
 """Llama 3.3 70B: prefill tp=8,pp=2 -> decode tp=4.
 
-Emitted by kvplan from llama-3.3-70b, do not edit. To make it again, compile its deployment, or this pair alone to a
-file named after its sides:
+Emitted by kvplan from llama-3.3-70b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
+it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile llama-3.3-70b --prefill tp=8,pp=2 --decode tp=4
 
 A page of cache attention on worker 0:

@@ -1,7 +1,7 @@
 """Llama 4 Scout 17B-16E: prefill tp=4,block=32 -> decode tp=2.
 
-Emitted by kvplan from llama-4-scout, do not edit. To make it again, compile its deployment, or this pair alone to a
-file named after its sides:
+Emitted by kvplan from llama-4-scout, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
+it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile llama-4-scout --prefill tp=4,block=32 --decode tp=2
 
 A page of cache full on worker 0:
@@ -65,8 +65,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
-# those of prefill and decode if they differ).
+# Layers, numbered as in the whole model; for several groups (name, layers, first plane), or (name, layers,
+# first planes of prefill and decode) if they differ.
 LOCAL_GROUPS = (
     ("local.0", (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44), 12),
     ("local.1", (1, 5, 9, 13, 17, 21, 25, 29, 33, 37, 41, 45), 24),

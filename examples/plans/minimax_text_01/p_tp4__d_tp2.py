@@ -1,7 +1,7 @@
 """MiniMax-Text-01: prefill tp=4 -> decode tp=2.
 
-Emitted by kvplan from minimax-text-01, do not edit. To make it again, compile its deployment, or this pair alone to
-a file named after its sides:
+Emitted by kvplan from minimax-text-01, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
+explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile minimax-text-01 --prefill tp=4 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -64,8 +64,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
-# those of prefill and decode if they differ).
+# Layers, numbered as in the whole model; for several groups (name, layers, first plane), or (name, layers,
+# first planes of prefill and decode) if they differ.
 LINEAR_GROUPS = (
     ("linear.0", (0, 8, 16, 24, 32, 40, 48, 56, 64, 72), 10),
     ("linear.1", (1, 9, 17, 25, 33, 41, 49, 57, 65, 73), 20),

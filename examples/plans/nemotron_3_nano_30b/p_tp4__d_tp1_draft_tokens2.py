@@ -1,7 +1,7 @@
 """NVIDIA Nemotron 3 Nano 30B-A3B: prefill tp=4 -> decode tp=1,draft_tokens=2.
 
-Emitted by kvplan from nemotron-3-nano-30b, do not edit. To make it again, compile its deployment, or this pair
-alone to a file named after its sides:
+Emitted by kvplan from nemotron-3-nano-30b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
+explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile nemotron-3-nano-30b --prefill tp=4 --decode tp=1,draft_tokens=2
 
 A page of cache attention on worker 0:
@@ -76,8 +76,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
-# those of prefill and decode if they differ).
+# Layers, numbered as in the whole model; for several groups (name, layers, first plane), or (name, layers,
+# first planes of prefill and decode) if they differ.
 LAYERS_OF_ATTENTION = (5, 12, 19, 26, 33, 42)
 LAYERS_OF_MAMBA_3 = (7, 16, 25, 35, 44)
 MAMBA_GROUPS = (

@@ -1,7 +1,7 @@
 """Qwen3 0.6B: prefill tp=1,block=48 -> decode tp=2,order=LBNHC,block=32.
 
-Emitted by kvplan from qwen3-0.6b, do not edit. To make it again, compile its deployment, or this pair alone to a
-file named after its sides:
+Emitted by kvplan from qwen3-0.6b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
+it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile qwen3-0.6b --prefill tp=1,block=48 --decode tp=2,order=LBNHC,block=32
 
 A page of cache attention on worker 0:

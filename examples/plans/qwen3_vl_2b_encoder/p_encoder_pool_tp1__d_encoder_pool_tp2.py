@@ -1,7 +1,7 @@
 """Items of Qwen3-VL 2B: prefill engine=encoder-pool,tp=1 -> decode engine=encoder-pool,tp=2.
 
-Emitted by kvplan from qwen3-vl-2b-encoder, do not edit. To make it again, compile its deployment, or this pair
-alone to a file named after its sides:
+Emitted by kvplan from qwen3-vl-2b-encoder, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
+explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile qwen3-vl-2b-encoder --prefill engine=encoder-pool,tp=1 --decode engine=encoder-pool,tp=2
 
 A page of cache items on worker 0:

@@ -1,7 +1,8 @@
 """Rings beside full attention: prefill engine=custom,tp=2 -> decode engine=custom,tp=1,order=BLHNC,draft_tokens=3.
 
-Emitted by kvplan from rings, do not edit. To make it again, compile its deployment, or this pair alone to a file
-named after its sides; run this in the folder of its layout files:
+Emitted by kvplan from rings, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains it. To
+make it again, compile its deployment, or this pair alone to a file named after its sides; run this in the folder of
+its layout files:
     kvplan compile rings --prefill engine=custom,tp=2 --decode engine=custom,tp=1,order=BLHNC,draft_tokens=3 --layouts .
 
 A page of cache attention on worker 0:

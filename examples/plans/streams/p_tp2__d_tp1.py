@@ -1,7 +1,8 @@
 """Convolutions on streams: prefill tp=2 -> decode tp=1,order=BLHNC.
 
-Emitted by kvplan from streams, do not edit. To make it again, compile its deployment, or this pair alone to a file
-named after its sides; run this in the folder of its layout files:
+Emitted by kvplan from streams, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains it.
+To make it again, compile its deployment, or this pair alone to a file named after its sides; run this in the folder
+of its layout files:
     kvplan compile streams --prefill tp=2 --decode tp=1,order=BLHNC --layouts .
 
 A page of cache attention on worker 0:
@@ -87,8 +88,8 @@ def reads() -> tuple[tuple[Read, ...], ...]:
         ),
     )
 
-# Layers, by their numbers in the whole model; for several groups as (name, layers, first plane, or
-# those of prefill and decode if they differ).
+# Layers, numbered as in the whole model; for several groups (name, layers, first plane), or (name, layers,
+# first planes of prefill and decode) if they differ.
 PREFILL_ATTENTION_GROUPS = (
     ("attention.0", (0,), 0),
     ("attention.1", (1,), 1),

@@ -1,7 +1,7 @@
 """Whisper large v3: prefill tp=1 -> decode tp=2.
 
-Emitted by kvplan from whisper-large-v3, do not edit. To make it again, compile its deployment, or this pair alone
-to a file named after its sides:
+Emitted by kvplan from whisper-large-v3, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
+explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
     kvplan compile whisper-large-v3 --prefill tp=1 --decode tp=2
 
 A page of cache attention on worker 0:

@@ -26,9 +26,9 @@ SHELL = """kvplan() { printf '%s\\0' "$@"; }
 
 
 def pasted(path: Path) -> list[str]:
-    """The words that a shell makes of the indented lines below "To make it again"."""
+    """The words that a shell makes of the indented lines below "make it again"."""
     header = ast.get_docstring(ast.parse(path.read_text())) or ""
-    _, _, rest = header.partition("To make it again")
+    _, _, rest = header.partition("make it again")
     lines = rest.partition(":\n")[2].partition("\n\n")[0]
     done = subprocess.run(["bash", "-euc", SHELL + lines], capture_output=True, text=True, check=True)
     return done.stdout.removesuffix("\0").split("\0")
