@@ -97,7 +97,7 @@ class SentRequest:
         after: ComputeEvent | None = None,
     ) -> None:
         """Offer `tokens` more computed tokens, once `after` has completed. The `last` offer has the auxiliary data."""
-        if self.state is not RoomState.TRANSFERRING:
+        if self.state is not RoomState.TRANSFERRING or self.error is not None:
             return
         first, end = self._sent, min(self._tokens, self._sent + tokens)
         self._sent = end
@@ -108,8 +108,7 @@ class SentRequest:
             note = self._held.aux.read(self._row).encode() if last else b""
             self._held.worker.offer(self._name, (first, end), tables, last=last, after=after, note=note)
         except KvplanError as error:
-            self._give_up()
-            self._fail(error)
+            self._give_up(error)
 
     def poll(self) -> RoomState:
         if self._opened and (why := self._held.ended(self._name)):
@@ -125,13 +124,15 @@ class SentRequest:
         """Give the request up. It has failed once no decode worker can still read it."""
         if self.state in (RoomState.FAILED, RoomState.SUCCESS):
             return
-        self.error = WithdrawnError(f"request {self._name} was aborted")
+        error = WithdrawnError(f"request {self._name} was aborted")
         if self._opened:
-            self._give_up()
+            self._give_up(error)
         else:
-            self.state = RoomState.FAILED
+            self._fail(error)
 
-    def _give_up(self) -> None:
+    def _give_up(self, error: KvplanError) -> None:
+        """Withdraw the request. `poll` fails it once it is released: a push may still read its pages."""
+        self.error = self.error or error
         try:
             self._held.worker.withdraw(self._name)
         except KvplanError as error:

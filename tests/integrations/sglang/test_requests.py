@@ -31,7 +31,7 @@ from kvplan.integrations.shared.config import read_config
 from kvplan.integrations.shared.names import again, prompt_digest
 from kvplan.integrations.shared.note import PrefillNote
 from kvplan.plan.block_tables import blocks
-from kvplan.runtime import Slot
+from kvplan.runtime import PrefillWorker, Slot
 from kvplan.runtime.control.keys import Plain
 from kvplan.runtime.errors import NoteError, WithdrawnError
 from kvplan.runtime.prefill.events import ComputeEvent
@@ -168,6 +168,13 @@ class Step:
         return self.done
 
 
+class Broken:
+    """An event of a device that has failed."""
+
+    def query(self) -> bool:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
 def test_pages_are_written_once_the_device_has_come_to_them(pair: Pair) -> None:
     """A step that runs yet may write pages for the request that had them before."""
     filled(pair.made, pair.request)
@@ -212,6 +219,48 @@ def test_a_request_that_decode_aborts_frees_prefill_s_pages(pair: Pair) -> None:
     assert receiver.settled
     pair.send(senders, 0, TOKENS)
     assert over(*senders) == [RoomState.SUCCESS] * 2, "decode needs nothing of it"
+
+
+def pushed(pair: Pair) -> ReceivedRequest:
+    """A request of which every prefill worker writes the first chunk, and does not come to an end."""
+    pair.made.hub.frozen.add(pair.made.decode[0].inspect().transport)
+    receiver = pair.receiver()
+    pair.receive(receiver)
+    until(lambda: all(map(_writes, pair.made.prefill)))
+    return receiver
+
+
+def _writes(worker: PrefillWorker) -> bool:
+    return any(write.under_way for write in worker.inspect().writes)
+
+
+def end_hold(pair: Pair, cause: str, receiver: ReceivedRequest, senders: list[SentRequest]) -> None:
+    """End the hold of a request on every prefill worker."""
+    if cause == "lapse":
+        receiver.abort()
+    for sender, worker in zip(senders, pair.made.prefill, strict=True):
+        if cause == "drain":
+            worker.drain(0)
+        elif cause == "event":
+            sender.offer(blocks(pair.request.prefill["kv"]).ids[4:8], None, 16, last=False, after=Broken())
+        elif cause == "abort":
+            sender.abort()
+    until(lambda: not any(worker.inspect().sources for worker in pair.made.prefill))
+
+
+@pytest.mark.parametrize("cause", ["lapse", "drain", "event", "abort"])
+def test_pages_are_kept_while_a_push_reads_them_though_the_next_chunk_is_refused(cause: str) -> None:
+    for pair in pairs("push", lease=0.5 if cause == "lapse" else 5):
+        senders = pair.senders()
+        pair.send(senders, 0, 16)
+        end_hold(pair, cause, pushed(pair), senders)
+        pair.send(senders, 32, TOKENS)
+        for _ in range(50):
+            assert [sender.poll() for sender in senders] == [RoomState.TRANSFERRING] * 2
+        assert all(worker.inspect().writes for worker in pair.made.prefill)
+        pair.made.hub.frozen.clear()
+        assert over(*senders) == [RoomState.FAILED] * 2
+        assert ("was aborted" if cause == "abort" else "is not open") in str(senders[0].error)
 
 
 def test_auxiliary_data_of_another_size_fails_the_request(pair: Pair) -> None:
