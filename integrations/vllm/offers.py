@@ -109,8 +109,8 @@ class PromptOffers:
         prompt = self._open.pop(order.held_name, None)
         if prompt is None:
             return False
-        tokens, tables = (prompt.offered, prompt.end), self._tables.of(order.blocks, order.tokens)
         try:
+            tokens, tables = (prompt.offered, prompt.end), self._tables.of(order.blocks, order.tokens)
             self._worker.offer(prompt.name, tokens, tables, last=True, after=after, note=order.note)
         except Exception:
             self.withdraw(prompt.name)

@@ -109,14 +109,18 @@ class PrefillSide:
 
     def _hold(self, order: HoldOrder, after: ComputeEvent | None) -> None:
         """Hold a request, or have its blocks freed: decode then waits in vain, and computes it itself or fails."""
+        name = order.held_name
         try:
             if not self.offers.finish(order, after):
                 tables = self._tables.of(order.blocks, order.tokens)
-                self.worker.hold(order.held_name, tables, tokens=(0, order.tokens), after=after, note=order.note)
-            self._held[order.held_name] = order
+                self.worker.hold(name, tables, tokens=(0, order.tokens), after=after, note=order.note)
         except Exception as error:  # Data from another engine or a client must not end this one.
             logs.event(logs.WARNING, "hold refused", request=order.request, error=error)
-            self._refused.add(order.request)
+            # A push may still read what was offered by this name.
+            if name in self._held or name not in self.offers.unreleased:
+                self._refused.add(order.request)
+                return
+        self._held[name] = order
 
 
 class DecodeSide:

@@ -21,7 +21,7 @@ from tests.runtime.helpers.worlds import world
 from kvplan.integrations.vllm import worker as halves
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, empty
-from kvplan.integrations.vllm.metadata import GroupName, HoldOrder, LoadOrder, StepOrders
+from kvplan.integrations.vllm.metadata import GroupName, HoldOrder, LoadOrder, PromptChunk, StepOrders
 from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide, StepResults
 from kvplan.runtime import DecodeWorker, Keys, Request, Transfer
 from kvplan.runtime.errors import HandleError
@@ -162,6 +162,15 @@ def test_a_hold_that_nobody_foresaw_frees_its_blocks(pair: Pair) -> None:
     worker = pair.prefill[0]
     worker.hold(StepOrders(holds=(HoldOrder("r", 45, ((1,),)),)))
     assert worker.ended(idle=False).sent == {"r"}
+
+
+def test_an_end_that_nobody_foresaw_gives_its_prompt_up_at_once(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise the blocks that were offered before would wait for the lease."""
+    for worker in pair.prefill:
+        worker.hold(StepOrders(chunks=(PromptChunk("r#p", (0, 20), 45, ids(ask(pair.made, (0, 20)).prefill)),)))
+        worker.hold(StepOrders(holds=(HoldOrder("r", 45, ((1,),), "p"),)))
+    assert pair.sent() == [{"r"}, {"r"}]
+    assert "why=withdrawn" in caplog.text
 
 
 def cleared_side(pair: Pair, clearing: BlockClearing) -> None:
