@@ -277,9 +277,8 @@ class Owner:
 
         def run() -> None:
             enter()
-            pause = SHORTEST
             while not self.thread.over:
-                pause = self._step_and_pause(pause)
+                self._step_and_rest()
 
         self.thread.begin(f"kvplan-{self.name.replace(' worker ', '-')}", run)
 
@@ -364,22 +363,19 @@ class Owner:
         finally:
             self.thread.away = False
 
-    def _step_and_pause(self, pause: float) -> float:
-        """Carry out a step, pause, and return the next pause. A failure does not end the thread: it serves all peers.
+    def _step_and_rest(self) -> None:
+        """Carry out a step, and rest. A failure does not end the thread: it serves all peers.
 
         Nor does the SystemExit of a callback: it must not end a thread that is not the caller's.
         """
         self.thread.began = time.monotonic()
         try:
             moving = self._step(self._run_callbacks)
-            pause = SHORTEST if moving else min(2 * pause, LONGEST)
-            self.sleep.rest(pause if moving else QUIET)
-            return pause
+            self.sleep.rest(SHORTEST if moving else QUIET)
         except BaseException:
             if not self.thread.over:
                 logs.failure("poll failed", thread=threading.current_thread().name)
             time.sleep(LONGEST)
-            return LONGEST
 
 
 def _answer(future: Future[T], command: Callable[[], T]) -> None:
