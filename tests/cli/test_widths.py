@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "code": ("explain", "C110"),
     "metric": ("explain", "kvplan_posts"),
     "matrix": ("matrix", "llama-3.1-8b", "--prefill", "tp=1/2", "--decode", "tp=1/2/3,order=nhd"),
-    "advise": ("advise", "qwen3-0.6b", "--prefill", "tp=1", "--decode", "tp=1,block=32"),
+    "advise": ("advise", "qwen3-0.6b", "--prefill", "tp=1", "--decode", "tp=1,block=32", "--machine", "rdma-400g"),
     "list": ("list", "nemotron"),
     "check": ("check", str(ROOT / "layouts/models/nemotron-h.yaml")),
     "doctor": ("doctor", str(FIXTURES / "configs/gpt-oss-20b.json"), "--tp", "4", "--peer-tp", "2"),

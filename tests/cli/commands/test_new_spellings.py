@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.shares import later
 
 from kvplan.cli.main import main
 from kvplan.dsl.configs.new_model import NewModel, made
@@ -38,6 +39,7 @@ INDEXERS: Mapping[str, Config] = {
         "index_share_for_mtp_iteration": True, "indexer_rope_interleave": True,
     },
 }  # fmt: skip
+TOGETHER = list(itertools.combinations(INDEXERS, 2))
 
 
 def new(tmp_path: Path, config: Config) -> NewModel:
@@ -63,7 +65,7 @@ def unlike_pattern(doubts: Iterable[str]) -> list[str]:
     return [doubt for doubt in doubts if not doubt.startswith("`index_topk_pattern` changes the layout")]
 
 
-@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(INDEXERS, 2)))
+@pytest.mark.parametrize(("one", "other"), [*TOGETHER[::2], *later(TOGETHER[1::2])])
 def test_spellings_that_agree_may_stand_together(tmp_path: Path, one: str, other: str) -> None:
     answer = new(tmp_path, {**LATENT, **{k: v for k, v in (*INDEXERS[one].items(), *INDEXERS[other].items()) if v}})
     assert (layers(answer, "indexer"), unlike_pattern(answer.doubts)) == (OWN, [])

@@ -297,7 +297,7 @@ def states(found: Survey, b_and_c: Callable[[int], tuple[int, int]]) -> list[Cop
     return made
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(cases())
 def test_whatever_a_plan_copies_is_right_and_a_copy_less_is_not(case: Case) -> None:
     note("\n".join([f"seed {case.seed}", *case.texts]))

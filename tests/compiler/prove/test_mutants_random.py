@@ -20,7 +20,7 @@ from kvplan.compiler.prove.prove import prove
 from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 
-SEEDS, TRIES = 15, 8
+SEEDS, TRIES = 10, 8
 
 
 @pytest.mark.parametrize("first", [0, *later(range(SEEDS, 150, SEEDS))])
