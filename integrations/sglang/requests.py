@@ -233,7 +233,7 @@ class ReceivedRequest:
         return self.state
 
     def abort(self) -> None:
-        """Give the request up. One in transfer has failed once nothing can write to its pages any more."""
+        """Give the request up. The pages of one in transfer may be written until it is `settled`."""
         if self._transfer is not None:
             self._transfer.cancel()
         elif self.state is not RoomState.FAILED:
@@ -241,8 +241,8 @@ class ReceivedRequest:
             self._fail(CancelledTransferError(f"request {self._name} was aborted"))
 
     def close(self) -> None:
-        """Forget the request. If another worker's part failed, prefill frees what this worker did not take."""
-        if self._transfer is not None and self._transfer.error is not None and self.state is not RoomState.FAILED:
+        """Forget the request, whose pages have settled. If it failed, prefill frees what this worker did not take."""
+        if self._transfer is not None and self._transfer.error is not None:
             self._release()
 
     @property
@@ -276,19 +276,22 @@ class ReceivedRequest:
             return
         if transfer.error is None:
             self._arrive(transfer.note)
-        elif self.settled and not self._retry(transfer):
-            self._release()
+        elif not self._is_retryable(transfer.error):
+            # SGLang answers the client now, and keeps the pages until they settle (`is_abort_release_safe`).
             self._fail(transfer.error)
+        elif self.settled:
+            self._retry(transfer.request)
 
-    def _retry(self, failed: Transfer) -> bool:
-        """Ask once more by the second name, and return whether it did: a named engine may compute a prompt again."""
+    def _is_retryable(self, error: BaseException) -> bool:
+        """Whether a named engine may compute the prompt again, which is asked of it once."""
         first = not self._name.endswith(AGAIN) and named_worker(self._where) is not None
-        if not first or not isinstance(failed.error, LeaseError | WithdrawnError):
-            return False
+        return first and isinstance(error, LeaseError | WithdrawnError)
+
+    def _retry(self, request: Request) -> None:
+        """Ask once more, by the second name."""
         self._name = again(self._name)
-        request = replace(failed.request, id=self._name)
+        request = replace(request, id=self._name)
         self._transfer = self._shared.worker.open(request, self._shared.timeout, peer=self._peer(), wait=REMADE)
-        return True
 
     def _arrive(self, note: bytes) -> None:
         try:

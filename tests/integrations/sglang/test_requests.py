@@ -216,7 +216,7 @@ def test_a_request_that_decode_aborts_frees_prefill_s_pages(pair: Pair) -> None:
     pair.receive(receiver)
     receiver.abort()
     assert over(receiver) == [RoomState.FAILED]
-    assert receiver.settled
+    settle(receiver)
     pair.send(senders, 0, TOKENS)
     assert over(*senders) == [RoomState.SUCCESS] * 2, "decode needs nothing of it"
 
@@ -246,6 +246,29 @@ def end_hold(pair: Pair, cause: str, receiver: ReceivedRequest, senders: list[Se
         elif cause == "abort":
             sender.abort()
     until(lambda: not any(worker.inspect().sources for worker in pair.made.prefill))
+
+
+@pytest.mark.parametrize("aborted", [True, False])
+def test_a_client_is_answered_while_pages_may_still_be_written(aborted: bool) -> None:
+    """A write that never ends does not keep a client waiting, only the pages."""
+    for pair in pairs("push", timeout=20 if aborted else 0.5):
+        senders = pair.senders()
+        pair.send(senders, 0, 16)
+        receiver = pushed(pair)
+        if aborted:
+            receiver.abort()
+        assert over(receiver) == [RoomState.FAILED]
+        assert not receiver.settled
+        pair.made.hub.frozen.clear()
+        settle(receiver)
+        pair.send(senders, 16, TOKENS)
+        assert over(*senders) == [RoomState.SUCCESS] * 2
+
+
+def settle(receiver: ReceivedRequest) -> None:
+    """Forget a request as SGLang does, once nothing can write to its pages."""
+    until(lambda: receiver.settled)
+    receiver.close()
 
 
 @pytest.mark.parametrize("cause", ["lapse", "drain", "event", "abort"])
