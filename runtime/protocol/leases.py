@@ -113,7 +113,9 @@ class Leases:
         self._timers: list[tuple[float, str]] = []
 
     def pin(self, request: str, now: float) -> int:
-        """Keep a request's blocks for at least one lease. Returns the pin's number, which no other pin has.
+        """Keep a request's blocks for one lease, unless all have read it or it is withdrawn before.
+
+        Returns the pin's number, which no other pin has.
 
         Raises HandleError if the request is pinned, or its release is not `collected` yet; LimitedError above `most`.
         """

@@ -24,7 +24,7 @@ class PinPhase(IntEnum):
     HELD = auto()
     # The engine gave the request up: claims are refused, and promises stay in force.
     WITHDRAWN = auto()
-    # Lapsed, but this worker's own pushes still read the blocks.
+    # Lapsed; released once none of this worker's pushes reads the blocks.
     OVER = auto()
     RELEASED = auto()
 
