@@ -49,8 +49,8 @@ LIMITED = (
     "choose another setting, direction or engine for this side; `kvplan explain I012` says where all limits are listed"
 )
 CORRECT = (
-    "correct the layout, or CONFIG.JSON if that is wrong; `{}` writes what CONFIG.JSON says. If both are right, "
-    "explain the keys to the layout, under its `config` (docs/new-model.md)"
+    "correct the layout: `{}` writes what CONFIG.JSON says. If the layout is right, add rules for the keys under its "
+    "`config` (docs/new-model.md#how-it-is-recognised)"
 )
 
 

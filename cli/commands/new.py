@@ -139,7 +139,7 @@ def _compile(library: Library, model: str, layouts: Sequence[Path]) -> str:
 
 def _unsure(new: NewModel, written: Path | None) -> list[str]:
     """The accepted doubts, and what to do about them; then remarks."""
-    correct = [f"correct {written} by the model's own code, then remove the settled doubts: docs/add-a-model.md"]
+    correct = [f"correct {written} by the model's own code, then remove the settled doubts: docs/new-model.md"]
     noted = [note for note in new.notes if note not in new.doubts]
     parts = (("in doubt:", new.doubts), ("remarks:", noted))
     lines = [line for head, notes in parts if notes for line in (head, *(f"  {note}" for note in notes))]

@@ -77,10 +77,21 @@ def doubts_of(kind: Kind, cache: Cache, values: Env, engines: Sequence[Engine]) 
         if (not doubt.of or doubt.of in cache.params) and holds(doubt.when, env):
             place = given.place((doubt.of,) if doubt.of else given.blamed(doubt.when, env))
             yield Diagnostic("W002", filled(doubt.say, env), place, (), CORRECT, in_play(doubt.when, env))
+    yield from _narrowed(kind, cache, values)
     for name, rule in ((engine.name, rule) for engine in engines for rule in engine.expect):
         if kind.name in rule.kinds and holds(rule.that, env) is False:
             message, place = f"{name}: {filled(rule.say, env)}", given.place(given.blamed(rule.that, env))
             yield Diagnostic("W003", message, place, (), "compare with the engine", in_play(rule.that, env))
+
+
+def _narrowed(kind: Kind, cache: Cache, values: Env) -> Iterator[Diagnostic]:
+    """Warnings about limits of a cache's `needs` that keep fewer tokens than those of its kind, for every side."""
+    own = dict(cache.needs.limits) if cache.needs else {}
+    for name, expr in (limit for limit in (kind.needs.limits if kind.needs else ()) if limit[0] in own):
+        mine, theirs = (settled_value(one, kind, cache, values) for one in (own[name], expr))
+        if isinstance(mine, int) and isinstance(theirs, int) and 0 < mine < theirs:
+            text = f"needs: {{{name}: {mine}}} moves fewer tokens than layers with a {name} of {theirs} read"
+            yield Diagnostic("W002", text, own[name].tree.span, (), CORRECT)
 
 
 def settled_value(expr: Expr, kind: Kind, cache: Cache, values: Env) -> Value | SizeSet | None:

@@ -97,6 +97,8 @@ def test_the_sides_of_a_model_are_checked(write: Write, side: str, code: str) ->
         ("kind: kda, key_heads: 32, heads: 16, dim: 128, conv: 4", ["W002"]),
         ("kind: mamba2, heads: 8, head_dim: 64, state: 128, groups: 64, conv: 4", ["W002"]),
         ("kind: mla, latent: 64, rope: 512", ["W002"]),
+        ("kind: gqa, heads: 8, dim: 64, window: 512, needs: {window: 256}", ["W002"]),
+        ("kind: gqa, heads: 8, dim: 64, window: 512, needs: {window: 512}", []),
         ("kind: compressed-latent, latent: 64, rope: 448", ["W002"]),
     ],
 )
@@ -106,8 +108,8 @@ def test_numbers_that_are_not_expected_are_warnings(write: Write, cache: str, co
     found = doubts([path])
     assert [one.code for one in found] == codes
     for one in found:
-        named = one.span.text[: one.span.column - 1].rstrip(": ").rpartition(" ")[2]
-        assert named in ("dim", "dim_v", "heads", "key_heads", "groups", "latent", "rope")
+        named = one.span.text[: one.span.column - 1].rstrip(": ").rpartition(" ")[2].strip("{")
+        assert named in ("dim", "dim_v", "heads", "key_heads", "groups", "latent", "rope", "window")
 
 
 def test_a_warning_says_which_engine_expects_what(write: Write) -> None:
