@@ -37,7 +37,7 @@ from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.source import SourceSpan
 
 PLACE = SourceSpan("config.json", 1, 1, 1)
-SHARE = 32  # of so many configurations one is judged by `make test`
+SHARE = 48  # of so many configurations one is judged by `make test`
 KNOWN = configurations()
 PLAIN = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "bfloat16", "hidden_size": 2048,

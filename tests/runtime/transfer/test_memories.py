@@ -68,7 +68,7 @@ def moves(drawn: Drawn, chunks: bool) -> Iterator[Move]:
     return fed(drawn.plan, drawn.case, True) if chunks else whole(drawn.plan, drawn.case)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10**6), push=st.booleans(), chunks=st.booleans(), most=st.integers(1, 5000))
 def test_every_byte_arrives(seed: int, push: bool, chunks: bool, most: int) -> None:
     """In slices and in chunks; the agents refuse a descriptor of another type than its memory was registered as."""
@@ -90,7 +90,7 @@ def test_every_byte_arrives(seed: int, push: bool, chunks: bool, most: int) -> N
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10**6), size=st.sampled_from((8 * 256, 1 << 22)), foreseen=st.booleans())
 def test_every_byte_arrives_by_way_of_a_stage(way: str, seed: int, size: int, foreseen: bool) -> None:
     """Buffers lie in the memory of the pages that are copied, whatever they are read from or written to."""
