@@ -255,7 +255,7 @@ def parsed(text: str, name: str) -> Plan:
         plan = parse(text, name)
     except PlanFormatError as error:
         raise error if name in str(error) else PlanFormatError(f"{name}: {error}", error.format) from None
-    if not names_sides(plan, text):
+    if not names_sides(plan, _header(text)):
         why = f"its header names other sides than {plan.prefill.key} -> {plan.decode.key}: it was edited"
         raise PlanFormatError(f"{name}: {why}; compile the plan again")
     return plan
@@ -264,7 +264,11 @@ def parsed(text: str, name: str) -> Plan:
 def costed(text: str, name: str) -> tuple[Plan, PlanCost]:
     """Return the plan of a text, and its costs with the proof and notes in its header. Raises PlanFormatError."""
     plan = parsed(text, name)
-    return plan, written_facts(plan, ast.get_docstring(ast.parse(text)) or "")
+    return plan, written_facts(plan, _header(text))
+
+
+def _header(text: str) -> str:
+    return ast.get_docstring(ast.parse(text)) or ""
 
 
 def listed(revision: str, path: str, suffixes: tuple[str, ...]) -> Mapping[str, str]:

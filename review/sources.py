@@ -80,7 +80,8 @@ def change_of(old: tuple[str, str], new: tuple[str, str], layouts: Sequence[Path
     The name is empty if the plan was compiled just now. Raises BadInput, DslError, PlanFormatError.
     """
     before, after = ({"": _file("", text, name or "the plan")} for name, text in (old, new))
-    return with_defaults(review(before, after, _layouts(old[0], new[0] or os.curdir, (), layouts)), (), layouts)
+    answer = with_defaults(review(before, after, _layouts(old[0], new[0] or os.curdir, (), layouts)), (), layouts)
+    return replace(answer, folders=tuple(layouts))
 
 
 def former(revision: str, path: str) -> tuple[str, str] | None:

@@ -47,9 +47,9 @@ def _between(plan: Plan) -> str:
     return f": prefill {plan.prefill.key} -> decode {plan.decode.key}."
 
 
-def names_sides(plan: Plan, text: str) -> bool:
-    """Whether the title in a plan's text has the keys of its sides, which no digest covers."""
-    return " ".join(text.partition("\n\n")[0].split()).endswith(_between(plan))
+def names_sides(plan: Plan, header: str) -> bool:
+    """Whether the title in a plan's docstring has the keys of its sides, which no digest covers."""
+    return " ".join(header.partition("\n\n")[0].split()).endswith(_between(plan))
 
 
 def summary(plan: Plan, facts: PlanCost, width: int = WIDTH) -> list[list[str]]:

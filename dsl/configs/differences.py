@@ -131,7 +131,7 @@ class _Layers:
             values = _said(configured, name), _said(stored, name)
             if values[0] != values[1]:
                 answer = self._answer(cache, name)
-                sure = not answer.doubt and configurable(self.kinds, name)
+                sure = not answer.doubt and configurable(self.kinds[cache.kind], name) and not _moves_all(other, name)
                 yield _AtLayer(f"{name} of {other.name}", values, answer.sources, sure)
 
     def _answer(self, cache: Cache, name: str) -> Answer:
@@ -162,6 +162,11 @@ def _limits(*both: _Known) -> list[str]:
     if not any(cache.needs for cache, _ in both):
         return []
     return sorted({name for _, values in both for name in values if name.startswith(LIMIT)})
+
+
+def _moves_all(cache: Cache, name: str) -> bool:
+    """Whether a limit is left out by `needs: all`, which moves more tokens than layers read, and so none too few."""
+    return name.startswith(LIMIT) and cache.needs is not None and not cache.needs.limits
 
 
 def _said(values: Mapping[str, object], name: str) -> str:

@@ -56,7 +56,7 @@ def _stored(kinds: Mapping[str, Kind], model: Model) -> tuple[object, ...]:
 
 def _cache(kinds: Mapping[str, Kind], cache: Cache, model: Model) -> tuple[object, ...]:
     kind = kinds[cache.kind]
-    conditions = {n: v for n, v in conditions_of(kind, cache, model).items() if configurable(kinds, n)}
+    conditions = {n: v for n, v in conditions_of(kind, cache, model).items() if configurable(kind, n)}
     return cache.kind, cache.layers, params_of(kind, cache, model), conditions
 
 
@@ -81,9 +81,9 @@ def conditions_of(kind: Kind, cache: Cache, model: Model) -> dict[str, object]:
     return {"when": when, "optional": cache.optional, **{f"{LIMIT}{n}": v for n, v in limits.items() if v != 0}}
 
 
-def configurable(kinds: Mapping[str, Kind], name: str) -> bool:
-    """Whether a configuration can give a value: of `needs`, it gives the limits that kinds derive from parameters."""
-    derived = {f"{LIMIT}{limit}" for kind in kinds.values() if kind.needs for limit, _ in kind.needs.limits}
+def configurable(kind: Kind, name: str) -> bool:
+    """Whether a configuration can contradict a value: of `needs`, only limits that the kind has from its parameters."""
+    derived = {f"{LIMIT}{limit}" for limit, _ in (kind.needs.limits if kind.needs else ())}
     return not name.startswith(LIMIT) or name in derived
 
 

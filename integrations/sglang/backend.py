@@ -43,7 +43,7 @@ class KvplanManager(BaseKVManager):  # type: ignore[misc]
         # SGLang reads these. A prefill engine is one group of workers, whose topology the handshake compares.
         self.prefill_info_table: dict[str, Any] = {}
         self.transfer_infos: dict[int, Any] = {}
-        self.receivers: dict[int, KvplanReceiver] = {}
+        self.receivers: set[KvplanReceiver] = set()
         config, facts = given_config(), engine_facts(server_args, args)
         layout = worker_layout(config, facts, engine_buffers(server_args, args))
         prefills = disaggregation_mode == DisaggregationMode.PREFILL
@@ -88,12 +88,11 @@ class KvplanManager(BaseKVManager):  # type: ignore[misc]
         receiver.abort()
 
     def is_abort_release_safe(self, room: int, required_acks: int) -> bool:
-        """Whether nothing can write to the pages of an aborted request."""
-        receiver = self.receivers.get(room)
-        return receiver is None or receiver.request.settled
+        """Whether nothing can write to the pages of an aborted request, or of another one that had its room."""
+        return all(one.request.settled for one in self.receivers if one.bootstrap_room == room)
 
     def clear_deferred_abort_state(self, room: int) -> None:
-        self.receivers.pop(room, None)
+        """Do nothing: SGLang calls the receiver's `clear` next."""
 
 
 class KvplanSender(BaseKVSender):  # type: ignore[misc]
@@ -167,7 +166,7 @@ class KvplanReceiver(BaseKVReceiver):  # type: ignore[misc]
         decode_prefix_len: int | None = None,
         destination: Any = KVTransferDestination.DEVICE,
     ) -> None:
-        self.kv_mgr.receivers[self.bootstrap_room] = self
+        self.kv_mgr.receivers.add(self)
         after = None
         if self.forwards is not None and self.kv_mgr.on_device:
             after = torch.cuda.Event()
@@ -194,7 +193,7 @@ class KvplanReceiver(BaseKVReceiver):  # type: ignore[misc]
         self.request.abort()
 
     def clear(self) -> None:
-        self.kv_mgr.receivers.pop(self.bootstrap_room, None)
+        self.kv_mgr.receivers.discard(self)
         self.request.close()
 
 

@@ -200,7 +200,7 @@ class ReceivedRequest:
         self._transfer: Transfer | None = None
         self._asked: Request | None = None
         self._after: ComputeEvent | None = None
-        self._row, self._tokens = 0, 0
+        self._row, self._tokens, self._aborted = 0, 0, False
         self.state, self.error = RoomState.BOOTSTRAPPING, None
 
     def tell_prompt(self, tokens: Sequence[int], salt: str = "") -> None:
@@ -234,6 +234,7 @@ class ReceivedRequest:
 
     def abort(self) -> None:
         """Give the request up. The pages of one in transfer may be written until it is `settled`."""
+        self._aborted = True
         if self._transfer is not None:
             self._transfer.cancel()
         elif self.state is not RoomState.FAILED:
@@ -285,7 +286,7 @@ class ReceivedRequest:
     def _is_retryable(self, error: BaseException) -> bool:
         """Whether a named engine may compute the prompt again, which is asked of it once."""
         first = not self._name.endswith(AGAIN) and named_worker(self._where) is not None
-        return first and isinstance(error, LeaseError | WithdrawnError)
+        return first and not self._aborted and isinstance(error, LeaseError | WithdrawnError)
 
     def _retry(self, request: Request) -> None:
         """Ask once more, by the second name."""

@@ -312,6 +312,13 @@ def test_a_plan_with_an_edited_key_is_refused(repository: Path, words: list[str]
     assert (said.exit_code, told in " ".join(said.stderr.split())) == (2, True), said.output
 
 
+def test_a_comment_above_the_header_changes_nothing(repository: Path) -> None:
+    plan = Path("plans/mini/p_tp2__d_tp1.py").read_text()
+    for name, text in (("old.py", plan), ("new.py", f"# SPDX-License-Identifier: Apache-2.0\n\n{plan}")):
+        Path(name).write_text(text)
+    assert run("diff", "old.py", "new.py").exit_code in (0, 1)
+
+
 def test_the_commands_of_an_answer_find_the_layouts(repository: Path) -> None:
     Path("my files").mkdir()
     Path("mine/mini.yaml").rename("my files/mini.yaml")

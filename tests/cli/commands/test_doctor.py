@@ -571,6 +571,13 @@ def test_a_limit_that_no_configuration_gives_is_noted(tmp_path: Path) -> None:
     assert [each for each in told["notes"] if "needs.whole of full: 0 as " in each]
 
 
+def test_needs_that_move_more_than_layers_read_are_noted(tmp_path: Path) -> None:
+    path = own(tmp_path, window="1024, needs: all")
+    told = answer("gemma-3-27b.json", "--layout", path)["model"]
+    assert not told["doubts"]
+    assert [each for each in told["notes"] if "needs.window of sliding: 1024 as " in each]
+
+
 def test_missing_query_heads_are_noted(tmp_path: Path) -> None:
     path = Path(own(tmp_path))
     path.write_text(path.read_text().replace("query_heads: 32\n", ""))
