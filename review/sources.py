@@ -54,9 +54,7 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
     _check_counts(old, new, texts)
     same, before, after = _files(texts, (old, new))
     models = _own_models((old, new), layouts)
-    answer = with_defaults(review(before, after, _layouts(old, new, models, layouts), len(same)), models, layouts)
-    # Models that a deployment names by path are found by their folders.
-    answer = replace(answer, folders=tuple(dict.fromkeys([*layouts, *(model.parent for model in models)])))
+    answer = _completed(review(before, after, _layouts(old, new, models, layouts), len(same)), models, layouts)
     if not indexed:
         return Compared(answer, refused)
     alike = {path: _file(path, texts[0][path], old) for path in same}
@@ -80,8 +78,13 @@ def change_of(old: tuple[str, str], new: tuple[str, str], layouts: Sequence[Path
     The name is empty if the plan was compiled just now. Raises BadInput, DslError, PlanFormatError.
     """
     before, after = ({"": _file("", text, name or "the plan")} for name, text in (old, new))
-    answer = with_defaults(review(before, after, _layouts(old[0], new[0] or os.curdir, (), layouts)), (), layouts)
-    return replace(answer, folders=tuple(layouts))
+    return _completed(review(before, after, _layouts(old[0], new[0] or os.curdir, (), layouts)), (), layouts)
+
+
+def _completed(answer: Review, models: Sequence[Path], layouts: Sequence[Path]) -> Review:
+    """The review with defaults, and with the folders in which commands find its layout files."""
+    folders = dict.fromkeys([*layouts, *(model.parent for model in models)])
+    return replace(with_defaults(answer, models, layouts), folders=tuple(folders))
 
 
 def former(revision: str, path: str) -> tuple[str, str] | None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -148,10 +149,10 @@ def _moves(plan: Plan, worker: int, pair: Pair, reads: list[Read], ends: EndsOf)
     for read, cost in zip(reads, costs, strict=True):
         shard = 0 if ring else plan.prefill.workers[read.worker].shard
         shards[shard] += rows.size(read.table.page if paged else read.table.token)
-        units[shard] = cost[4] if unit == _token(pair) else cost[3]
+        units[shard] = cost.rows if unit == _token(pair) else cost.runs
     count, times = max(shards.values()), sum(units.values())
-    descriptors, size = sum(cost[0] for cost in costs), sum(cost[1] for cost in costs)
-    shortest = min((cost[2] for cost in costs if cost[2]), default=0)
+    descriptors, size = sum(cost.descriptors for cost in costs), sum(cost.bytes for cost in costs)
+    shortest = min((cost.shortest for cost in costs if cost.shortest), default=0)
     times = times if descriptors == count * times else 0
     return Moves((worker,), pair.name, store, paged, len(reads), count, descriptors, size, (), unit, times), shortest
 
@@ -222,7 +223,8 @@ def _unnamed(side: Side) -> dict[str, Group]:
 
 def table_cost(table: Table, ends: TableEnds) -> tuple[int, int]:
     """Return (descriptors, bytes) of one read, of a request or of one state."""
-    return _count(table, ends)[:2]
+    cost = _count(table, ends)
+    return cost.descriptors, cost.bytes
 
 
 @lru_cache(maxsize=1024)
@@ -239,9 +241,21 @@ def _sizes(entries: tuple[Planes, ...]) -> tuple[tuple[int, int], ...]:
     return tuple((plane.stride, plane.page) for plane in names.planes(Worker(entries)))
 
 
+class _ReadCost(NamedTuple):
+    """The figures of one read of a request, or of one state: `shortest` has the bytes of its shortest span.
+
+    `runs` counts its runs of tokens, `rows` their rows: tokens, unless one row has several.
+    """
+
+    descriptors: int
+    bytes: int
+    shortest: int
+    runs: int
+    rows: int
+
+
 @lru_cache(maxsize=4096)
-def _count(table: Table, ends: TableEnds) -> tuple[int, int, int, int, int]:
-    """Return (descriptors, bytes, bytes of the shortest span, runs, token rows) of a read of a request or state."""
+def _count(table: Table, ends: TableEnds) -> _ReadCost:
     runs = sample(ends)
     page, token, repeat = _one_plane(table)
     whole = spans.whole_pages(ends.page, table, runs)
@@ -252,13 +266,8 @@ def _count(table: Table, ends: TableEnds) -> tuple[int, int, int, int, int]:
     ])  # fmt: skip
     size = found[:, rows.BYTES]
     shortest = int(size.min()) if len(size) else 0
-    return (
-        _descriptors(found, ends) * repeat,
-        int(size.sum()) * repeat,
-        shortest,
-        len(runs.count),
-        int(runs.count.sum()),
-    )
+    descriptors, total = _descriptors(found, ends) * repeat, int(size.sum()) * repeat
+    return _ReadCost(descriptors, total, shortest, len(runs.count), int(runs.count.sum()))
 
 
 def spans_of(table: Table, ends: TableEnds) -> int:

@@ -25,7 +25,7 @@ CONDITIONS = ("when", "optional")
 class Difference:
     """A number or cache about which a configuration and a layout disagree, with both values in words.
 
-    `keys` are the keys of the configuration that give the value. `sure` is false if that number or layer is in doubt.
+    `keys` are the keys of the configuration that give the value. `sure` is false if it does not contradict the layout.
     """
 
     what: str

@@ -50,12 +50,11 @@ def _stored(kinds: Mapping[str, Kind], model: Model) -> tuple[object, ...]:
     own = [cache for cache in model.caches.values() if not cache.layers or cache.layers[0] < model.layers]
     # Names of the checkpoint are left out: engines may ask for them, but the file's own caches do not depend on them.
     words = {name: value for name, value in model.values.items() if name not in CHECKPOINT.known}
-    caches = sorted((_cache(kinds, cache, model) for cache in own), key=repr)
+    caches = sorted((_cache(kinds[cache.kind], cache, model) for cache in own), key=repr)
     return model.layers, model.no_cache.shared, words, caches
 
 
-def _cache(kinds: Mapping[str, Kind], cache: Cache, model: Model) -> tuple[object, ...]:
-    kind = kinds[cache.kind]
+def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:
     conditions = {n: v for n, v in conditions_of(kind, cache, model).items() if configurable(kind, n)}
     return cache.kind, cache.layers, params_of(kind, cache, model), conditions
 

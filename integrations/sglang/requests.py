@@ -135,8 +135,8 @@ class SentRequest:
         self.error = self.error or error
         try:
             self._held.worker.withdraw(self._name)
-        except KvplanError as error:
-            logs.event(logs.WARNING, "request not withdrawn", request=self._name, error=error)
+        except KvplanError as refusal:
+            logs.event(logs.WARNING, "request not withdrawn", request=self._name, error=refusal)
 
     def _fail(self, error: KvplanError) -> None:
         self.state, self.error = RoomState.FAILED, error

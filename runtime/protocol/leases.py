@@ -90,8 +90,6 @@ class PastPins:
 class Leases:
     """The pins of a prefill worker. Times are seconds of one clock. `past` are pins that were released.
 
-    `lapsed` has, for each pin that lapsed since the last `take_lapsed`, the message that its request is not kept.
-
     Only `expire` ends leases by time, so that none ends before its renewal is read. If the clock jumps forward, leases
     end early, and `done` returns that the pin has not lasted.
     """
@@ -108,7 +106,7 @@ class Leases:
             raise LimitedError(f"{text}: give {low:g} to {high:,.0f} seconds and a number from 1")
         self._seconds, self._most, self._next = seconds, most, first
         self.past, self._pins, self._expired_until = PastPins(), dict[str, Pin](), LONG_AGO
-        self.lapsed: list[Lost] = []
+        self._lapsed: list[Lost] = []
         # A heap of (time, request) to check. An entry is outdated if its time is not the pin's `next_look`.
         self._timers: list[tuple[float, str]] = []
 
@@ -129,7 +127,7 @@ class Leases:
         """Release a request at once, as finished, because it has no readers. Raises what `pin` raises."""
         self._check_free(request)
         past = PastPin(self._number(), LossReason.FINISHED, frozenset())
-        self.lapsed.append(_lost(request, past))
+        self._lapsed.append(_lost(request, past))
         self.past.add(request, past)
 
     def claim(self, request: str, claimant: Claimant, contract: frozenset[int], read_at: float) -> Claimed | Lost:
@@ -231,8 +229,11 @@ class Leases:
                 self._update(pin, read_until)
 
     def take_lapsed(self) -> list[Lost]:
-        """Return the messages of the pins that lapsed since the last call. Their blocks may still be pushed."""
-        lapsed, self.lapsed = self.lapsed, []
+        """Return the messages that requests are kept no longer, for pins that lapsed since the last call.
+
+        Their blocks may still be pushed.
+        """
+        lapsed, self._lapsed = self._lapsed, []
         return lapsed
 
     def holds(self) -> tuple[HoldState, ...]:
@@ -269,7 +270,7 @@ class Leases:
         due = pin.due()
         if not pin.over and due <= read_until:
             pin.lapse()
-            self.lapsed.append(_lost(pin.request, pin))
+            self._lapsed.append(_lost(pin.request, pin))
         if pin.phase is PinPhase.OVER and not pin.writers:
             self._release(pin)
         if not pin.over and due < pin.next_look:

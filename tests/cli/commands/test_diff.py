@@ -316,7 +316,8 @@ def test_a_comment_above_the_header_changes_nothing(repository: Path) -> None:
     plan = Path("plans/mini/p_tp2__d_tp1.py").read_text()
     for name, text in (("old.py", plan), ("new.py", f"# SPDX-License-Identifier: Apache-2.0\n\n{plan}")):
         Path(name).write_text(text)
-    assert run("diff", "old.py", "new.py").exit_code in (0, 1)
+    said = run("diff", "old.py", "new.py")
+    assert (said.exit_code, "Only the text changes" in said.stdout) == (1, True)
 
 
 def test_the_commands_of_an_answer_find_the_layouts(repository: Path) -> None:

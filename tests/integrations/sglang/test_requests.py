@@ -222,7 +222,7 @@ def test_a_request_that_decode_aborts_frees_prefill_s_pages(pair: Pair) -> None:
 
 
 def pushed(pair: Pair) -> ReceivedRequest:
-    """A request of which every prefill worker writes the first chunk, and does not come to an end."""
+    """A request whose first chunk every prefill worker writes; no write ends while decode is frozen."""
     pair.made.hub.frozen.add(pair.made.decode[0].inspect().transport)
     receiver = pair.receiver()
     pair.receive(receiver)
