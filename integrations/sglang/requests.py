@@ -117,7 +117,8 @@ class SentRequest:
             if why == "finished" and self.error is None:
                 self.state = RoomState.SUCCESS
             else:
-                self._fail(self.error or _released(self._name, why))
+                # A lease that ended is the cause of whatever was refused after it.
+                self._fail(_released(self._name, why) if self.error is None or why == "expired" else self.error)
         return self.state
 
     def abort(self) -> None:

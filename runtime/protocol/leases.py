@@ -1,9 +1,9 @@
 """Leases: until when a prefill worker keeps a request's blocks. The worker alone decides.
 
 A hold makes a pin. A reader's claim is promised the blocks for one lease from then; its Done or Leave ends the promise.
-The pin lapses (`Pin.due`) one lease after the hold or the last claim, or with its last promise once a whole run has
-said Done or the engine withdrew the request. Only `Leases.expire` ends it by time, after all renewals were read. The
-blocks are released when no push of this worker reads them any more.
+The pin lapses (`Pin.due`) one lease after the hold, the last offer or the last claim, or with its last promise once a
+whole run has said Done or the engine withdrew the request. Only `Leases.expire` ends it by time, after all renewals
+were read. The blocks are released when no push of this worker reads them any more.
 
 The protocol is that of C. Gray and D. Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file
 cache consistency" (SOSP 1989). Theirs is safe while clocks do not drift apart, ours also if they do: each pin has a
@@ -130,6 +130,10 @@ class Leases:
         self._lapsed.append(_lost(request, past))
         self.past.add(request, past)
 
+    def offered(self, request: str, now: float) -> None:
+        """Begin the lease of a held request again, because more of it was offered."""
+        self._pins[request].extend(now + self._seconds)
+
     def claim(self, request: str, claimant: Claimant, contract: frozenset[int], read_at: float) -> Claimed | Lost:
         """Promise a claimant the blocks for one lease from when its claim was read, or return why not."""
         refused = self.refuses(request, claimant, contract)
@@ -146,10 +150,8 @@ class Leases:
         """Return why a claim is refused, or None."""
         if claimant.worker not in contract:
             return Lost(request, LossReason.UNEXPECTED, _stranger(claimant, contract))
-        if (pin := self._kept(request)) is None:
+        if (pin := self._kept(request)) is None or pin.phase is PinPhase.WITHDRAWN:
             return _lost(request, self._known(request))
-        if pin.phase is PinPhase.WITHDRAWN:
-            return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has given up request {request}")
         if runs := pin.runs_in_the_way(claimant, self._expired_until):
             text = f"claimed by {', '.join(runs)}: request {request} is read by {MOST_RUNS} runs already"
             return Lost(request, LossReason.CROWDED, text)
@@ -189,7 +191,7 @@ class Leases:
     def begin_write(self, request: str) -> None:
         """Keep the blocks until the matching `end_write`, because a push reads them. Raises LeaseError if not held."""
         if (pin := self._kept(request)) is None:
-            raise LeaseError(f"request {request} cannot be written: {_lost(request, self._known(request)).text}")
+            raise LeaseError(f"request {request} cannot be written: {self.why_ended(request)}")
         pin.writers += 1
 
     def end_write(self, request: str) -> None:
@@ -199,6 +201,10 @@ class Leases:
             raise HandleError(f"request {request} is not being written: end once what was begun once")
         pin.writers -= 1
         self._update(pin)
+
+    def why_ended(self, request: str) -> str:
+        """Return why a request is held no more: it was given up, or its pin is over; or that it never was held."""
+        return _lost(request, self._known(request)).text
 
     def lasts(self, request: str, number: int) -> bool:
         """Return whether this pin of a request is not over, as of the last `expire`."""
@@ -312,6 +318,8 @@ def _lost(request: str, pin: Pin | PastPin | None) -> Lost:
         text = f"request {request} is not held here, nor among the last {REMEMBERED} that were"
         advice = "call hold or open on every prefill worker first"
         return Lost(request, LossReason.UNKNOWN, f"{text}: {advice}")
+    if isinstance(pin, Pin) and pin.phase is PinPhase.WITHDRAWN:
+        return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has given up request {request}")
     text = f"pin {pin.number} of request {request} is over, {pin.reason}: have it held again, and ask again"
     return Lost(request, pin.reason, text)
 

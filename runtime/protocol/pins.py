@@ -88,9 +88,9 @@ class Promise(NamedTuple):
 class Pin:
     """A request whose blocks are kept.
 
-    `lease_end` is one lease after the hold or the last claim. `done` are the claimants that said Done. `finished` are
-    the runs whose claimants all said Done. `reason` is why the pin is over. `next_look` is the time of the next check
-    whether it lapses. `writers` counts this worker's pushes that read the blocks.
+    `lease_end` is one lease after the hold, the last offer or the last claim. `done` are the claimants that said Done.
+    `finished` are the runs whose claimants all said Done. `reason` is why the pin is over. `next_look` is the time of
+    the next check whether it lapses. `writers` counts this worker's pushes that read the blocks.
     """
 
     request: str
@@ -117,9 +117,13 @@ class Pin:
             return self.lease_end
         return max((promise.end for promise in self.promises.values()), default=LONG_AGO)
 
+    def extend(self, end: float) -> None:
+        """Let the lease last until `end`, unless it lasts longer."""
+        self.lease_end = max(self.lease_end, end)
+
     def promise(self, claimant: Claimant, end: float) -> None:
         """Promise a claimant the blocks until `end`."""
-        self.lease_end = max(self.lease_end, end)
+        self.extend(end)
         self.promises[claimant] = Promise(end, claimant.connection)
 
     def promised(self, claimant: Claimant) -> bool:

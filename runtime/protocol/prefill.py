@@ -88,13 +88,16 @@ class PrefillCore:
         self.announcer.changed[request] = None
 
     def offer(self, request: str, chunk: Chunk, note: bytes = b"") -> None:
-        """Add a chunk to an opened request; `computed` says when it may be read. The last chunk may have a note.
+        """Add a chunk to an opened request, whose lease begins again; `computed` says when it may be read.
+
+        The last chunk may have a note.
 
         Raises HandleError, BadRequestError.
         """
         if (source := self.state.sources.get(request)) is None:
-            raise HandleError(f"request {request} is not open (any more): open it, and look at released()")
+            raise HandleError(f"request {request} cannot be offered: {self.leases.why_ended(request)}")
         source.offer(chunk, note)
+        self.leases.offered(request, self.state.now)
 
     def withdraw(self, request: str, error: KvplanError) -> None:
         """Give a request up, and notify its readers why. Raises HandleError if it was never held."""

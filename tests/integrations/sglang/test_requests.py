@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -15,6 +16,7 @@ from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
+from tests.slowness import slowness
 
 from kvplan.integrations.sglang.aux import AuxRows
 from kvplan.integrations.sglang.bootstrap import Bootstrap, PrefillRecord, register
@@ -271,7 +273,15 @@ def settle(receiver: ReceivedRequest) -> None:
     receiver.close()
 
 
-@pytest.mark.parametrize("cause", ["lapse", "drain", "event", "abort"])
+CAUSES = {
+    "lapse": "before decode had it: expired",
+    "drain": "cannot be offered",
+    "event": "cannot be offered",
+    "abort": "was aborted",
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
 def test_pages_are_kept_while_a_push_reads_them_though_the_next_chunk_is_refused(cause: str) -> None:
     for pair in pairs("push", lease=0.5 if cause == "lapse" else 5):
         senders = pair.senders()
@@ -283,7 +293,21 @@ def test_pages_are_kept_while_a_push_reads_them_though_the_next_chunk_is_refused
         assert all(worker.inspect().writes for worker in pair.made.prefill)
         pair.made.hub.frozen.clear()
         assert over(*senders) == [RoomState.FAILED] * 2
-        assert ("was aborted" if cause == "abort" else "is not open") in str(senders[0].error)
+        assert CAUSES[cause] in str(senders[0].error)
+
+
+def test_a_prompt_that_nobody_asks_for_is_held_for_a_lease_from_its_last_chunk() -> None:
+    lease = 2 * slowness()
+    for pair in pairs("pull", lease=lease):
+        filled(pair.made, pair.request)
+        senders = pair.senders()
+        time.sleep(0.8 * lease)
+        pair.send(senders, 0, TOKENS)
+        time.sleep(0.5 * lease)
+        assert [sender.poll() for sender in senders] == [RoomState.TRANSFERRING] * 2
+        receiver = pair.receiver()
+        pair.receive(receiver)
+        assert over(receiver, *senders) == [RoomState.SUCCESS] * 3
 
 
 def test_auxiliary_data_of_another_size_fails_the_request(pair: Pair) -> None:

@@ -306,6 +306,21 @@ def test_what_nobody_asks_for_is_held_for_a_lease_from_its_end(make: Make) -> No
     assert decode.outcome("t") == "right"
 
 
+def test_a_prompt_is_held_for_a_lease_from_its_end_however_long_it_took(make: Make) -> None:
+    lease = 2 * slowness()
+    prefill, decode = make(lease=lease)
+    prefill.arrive("t")
+    prefill.step(t=20)
+    time.sleep(0.8 * lease)
+    prefill.step(t=24)
+    prefill.finish("t")
+    prefill.step()
+    time.sleep(0.5 * lease)
+    assert not prefill.freed("t")
+    decode.ask("t")
+    assert decode.outcome("t") == "right"
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_any_order_of_events_ends_right_or_not_at_all(make: Make, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kvplan.integrations.vllm.worker.REMADE", 0.2)

@@ -122,7 +122,7 @@ def test_a_worker_that_nobody_reads_takes_the_calls_that_others_take(tmp_path: P
 
 
 def test_the_wrong_order(worker: PrefillWorker) -> None:
-    with pytest.raises(errors.HandleError, match="not open"):
+    with pytest.raises(errors.HandleError, match="cannot be offered"):
         worker.offer("r", (0, 4))
     worker.hold("whole")
     with pytest.raises(errors.BadRequestError, match="held as a whole"):

@@ -292,7 +292,7 @@ def ending(facts: list[Fact], now: float) -> tuple[str, set[tuple[str, str]]]:
     reading = any(
         at + LEASE > now and what == "claim" and not silent(facts, n) for n, (at, what, _) in enumerate(facts)
     )
-    over = max(at for at, what, _ in facts if what in ("hold", "claim")) + LEASE <= now
+    over = max(at for at, what, _ in facts if what in ("hold", "offer", "claim")) + LEASE <= now
     if pairs and (over or not reading):
         return "finished", pairs
     if any(what == "withdraw" for _, what, _ in facts) and (over or not reading):
@@ -366,6 +366,12 @@ class AgainstTheModel(RuleBasedStateMachine):
             assert number not in self.used
             self.used.add(number)
             self.facts[request], self.over[request] = [(self.now, "hold", None)], ""
+
+    @rule(request=requests)
+    def offer(self, request: str) -> None:
+        if self.open(request):
+            self.leases.offered(request, self.now)
+            self.note(request, "offer")
 
     @rule(request=requests, who=claimants)
     def claim(self, request: str, who: Claimant) -> None:

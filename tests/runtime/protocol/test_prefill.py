@@ -462,6 +462,33 @@ def test_a_lease_that_nobody_renews_runs_out(bench: Bench) -> None:
     assert (type(failed), failed.attempt) == (wire.Failed, 1)
 
 
+def test_an_offer_begins_the_lease_again(bench: Bench) -> None:
+    bench.open()
+    bench.now = 9
+    bench.offer((0, 4))
+    bench.now = 18
+    bench.tell(bench.core.leases.expire, bench.now)
+    with pytest.raises(errors.BadRequestError):
+        bench.offer((4, END + 1))
+    bench.now = 19
+    bench.tell(bench.core.leases.expire, bench.now)
+    assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
+
+
+@pytest.mark.parametrize(
+    ("end", "why"), [("lapse", "pin 0 of request r is over, expired"), ("withdraw", "has given up")]
+)
+def test_an_offer_after_the_end_is_refused_with_its_cause(bench: Bench, end: str, why: str) -> None:
+    bench.open()
+    bench.claim(A, streamed=True)
+    bench.now = LEASE if end == "lapse" else 0.0
+    bench.tell(bench.core.leases.expire, bench.now)
+    if end == "withdraw":
+        bench.withdraw()
+    with pytest.raises(errors.HandleError, match=why):
+        bench.offer((0, 4))
+
+
 def test_a_hold_of_another_number_is_not_the_same(bench: Bench) -> None:
     pin = bench.hold()
     bench.claim(A)
@@ -635,7 +662,7 @@ def test_every_message_is_counted_once(bench: Bench) -> None:
 
 
 def test_a_chunk_is_offered_to_an_opened_request_only(bench: Bench) -> None:
-    for request, text in (("no", "is not open"), ("whole", "held as a whole")):
+    for request, text in (("no", "cannot be offered: request no is not held here"), ("whole", "held as a whole")):
         bench.hold("whole", None) if request == "whole" else None
         with pytest.raises(errors.KvplanError, match=text):
             bench.tell(bench.core.offer, request, Chunk((0, 4), False, None, {}))

@@ -123,7 +123,7 @@ def test_a_hold_that_is_over_offers_nothing_while_a_write_keeps_its_blocks(bench
     bench.tell(bench.core.computed, "r", 2)
     bench.step()
     assert bench.said(pulls) == []
-    with pytest.raises(errors.HandleError, match="not open"):
+    with pytest.raises(errors.HandleError, match="cannot be offered"):
         bench.offer((4, END), last=True)
     (failed,) = bench.hear(pulls, AskBuffer("r", 0, None, ()))
     assert failed.code == "R046"
