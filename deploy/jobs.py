@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from kvplan.compiler.api import DOUBT, Compiled, compile_pair, identifier, settled
 from kvplan.compiler.bind.bind import bind
-from kvplan.compiler.errors import BadInput, ProofFailed, Refused
+from kvplan.compiler.errors import BadInput, CompileError, ProofFailed, Refused
 from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.side.text import sides
 from kvplan.deploy import pair_names, plan_index
@@ -44,7 +44,7 @@ class CompileOutcome:
     """Plans by path, and the pairs without one, with the reason: Refused or ProofFailed."""
 
     plans: Mapping[str, Compiled]
-    refused: Sequence[tuple[PairJob, Exception]]
+    refused: Sequence[tuple[PairJob, CompileError]]
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -193,12 +193,12 @@ def run_beside(out: Path, library: Library, jobs: Sequence[PairJob], watch: Watc
 
 def each(
     jobs: Iterable[PairJob], result: Callable[[PairJob], T]
-) -> tuple[list[tuple[PairJob, T]], list[tuple[PairJob, Exception]]]:
+) -> tuple[list[tuple[PairJob, T]], list[tuple[PairJob, CompileError]]]:
     """Return the jobs with their `result`, and jobs without a plan: refused, or with a failed proof. The latter do not
     stop the others.
     """
     done: list[tuple[PairJob, T]] = []
-    refused: list[tuple[PairJob, Exception]] = []
+    refused: list[tuple[PairJob, CompileError]] = []
     for job in jobs:
         try:
             done.append((job, result(job)))

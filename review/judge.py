@@ -80,6 +80,8 @@ class Judgement:
     strict: bool = True
     # The file for exceptions.
     file: Path = FILE
+    # The number of pairs that have no plan: no exception accepts these.
+    refused: int = 0
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -118,6 +120,7 @@ def judged(review: Review, policy: Policy) -> Judgement:
         tuple(one for one in policy.exempt if one not in used),
         policy.fail_on is None,
         policy.file,
+        len(review.refused),
     )
 
 

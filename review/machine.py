@@ -12,10 +12,10 @@ from kvplan.review.changes import Change
 from kvplan.review.classes import EngineClass
 from kvplan.review.fold import folded, places
 from kvplan.review.judge import Exempt, Judgement, categories
-from kvplan.review.review import PairReview, Review
+from kvplan.review.review import PairReview, RefusedPair, Review
 from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
 from kvplan.review.rules import RULES
-from kvplan.review.summary import headline, outcome
+from kvplan.review.summary import headline, outcome, refusal
 from kvplan.review.verdict import verdict
 
 # An annotation lists at most this many changes of one plan.
@@ -24,7 +24,9 @@ SHORT = 12
 
 def as_json(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
     """Every change of every plan as JSON; docs/review.md describes the keys."""
+    refused = [_refused(one) for one in review.refused]
     answer: dict[str, object] = {
+        **({"error": {key: refused[0][key] for key in ("code", "message", "help")}} if refused else {}),
         "summary": {
             "changed": len(review.changed), "new": len(review.new), "gone": len(review.gone),
             "renamed": len(review.renamed), "same": review.same,
@@ -35,6 +37,8 @@ def as_json(review: Review, judgement: Judgement, rollout: FleetRollout | None =
         "layouts": [
             {"path": one.path, "key": one.key, "before": one.before, "after": one.after} for one in review.layouts
         ],
+        "refused": refused,
+        "missing": [one.title for one in review.missing],
         "plans": [
             _pair(review, pair, failing) for pair, failing in judgement.pairs
         ],
@@ -49,6 +53,7 @@ def as_json(review: Review, judgement: Judgement, rollout: FleetRollout | None =
 def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRollout | None = None) -> str:
     """Annotations: one for the review, and one for the file of each plan, an error if the plan fails."""
     lines = [_annotation("notice", {"title": "kvplan diff"}, _first(review, judgement))]
+    lines += [_annotation("error", _at(one), refusal(one)) for one in review.refused]
     for pair, failing in judgement.pairs:
         listed_changes = failing or pair.changes
         words = {"file": _file(pair, folder), "title": ", ".join(categories(listed_changes))}
@@ -65,14 +70,31 @@ def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRoll
 
 def _first(review: Review, judgement: Judgement) -> str:
     """The number of changed plans; if there are any, also the verdict and what fails."""
-    return " ".join([headline(review), verdict(review), outcome(judgement)]) if review.pairs else headline(review)
+    return (
+        " ".join([headline(review), verdict(review), outcome(judgement)])
+        if review.pairs or review.refused
+        else headline(review)
+    )
+
+
+def _at(one: RefusedPair) -> dict[str, str]:
+    place = {"file": one.place.path, "line": str(one.place.line)} if one.place else {}
+    return {**place, "title": one.code}
 
 
 def junit(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
-    """A test for each changed, new or removed plan; it fails if the plan has failing changes."""
-    counts = {"tests": str(len(review.pairs)), "failures": str(sum(bool(failing) for _, failing in judgement.pairs))}
+    """A test for each changed, new or removed plan, which fails if its changes do; a refused pair is an error."""
+    counts = {
+        "tests": str(len(review.pairs) + len(review.refused)),
+        "failures": str(sum(bool(failing) for _, failing in judgement.pairs)),
+        "errors": str(len(review.refused)),
+    }
     suites = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "kvplan diff", **counts})
+    for one in review.refused:
+        case = ElementTree.SubElement(suite, "testcase", {"classname": one.of, "name": one.pair})
+        about = {"type": one.code, "message": verdict(review)}
+        ElementTree.SubElement(case, "error", about).text = refusal(one)
     for pair, failing in judgement.pairs:
         path = PurePosixPath(pair.title)
         case = ElementTree.SubElement(suite, "testcase", {"classname": str(path.parent), "name": path.name})
@@ -132,6 +154,11 @@ def _pair(review: Review, pair: PairReview, failing: tuple[Change, ...]) -> dict
         "categories": list(categories(failing)),
         "changes": [{**_change(change), "fails": change in failing} for change in pair.changes],
     }
+
+
+def _refused(one: RefusedPair) -> dict[str, object]:
+    about = {name: getattr(one, name) for name in ("pair", "of", "code", "message", "help")}
+    return {**about, "path": one.place and one.place.path, "line": one.place and one.place.line}
 
 
 def _change(change: Change) -> dict[str, object]:

@@ -11,16 +11,17 @@ from kvplan.review.judge import Judgement
 from kvplan.review.review import Review
 from kvplan.review.rollout import FleetRollout
 from kvplan.review.rules import RULES, Category
-from kvplan.review.summary import cost_hint, headline, how_to_accept, listed_plans, outcome, sections
+from kvplan.review.summary import cost_hint, headline, how_to_accept, listed_plans, outcome, refusal, sections
 from kvplan.review.verdict import VerdictPart, verdict_parts
 
 
 def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
     parts, fleet = [f"### Plans: {headline(review)}"], _fleet(rollout) if rollout is not None else ""
-    if not review.pairs:
+    if not review.pairs and not review.refused:
         return "\n\n".join(filter(None, [*parts, fleet]))
     found = sections(review)
-    parts += [*map(_verdict, verdict_parts(review)), _plans(review), _layouts(review)]
+    refused = "\n".join(f"- {_cell(refusal(one))}" for one in review.refused)
+    parts += [*map(_verdict, verdict_parts(review)), refused, _plans(review), _layouts(review)]
     parts += [_table((*found.causes, *found.effects, *found.costs), len(review.changed))]
     if found.left_out:
         parts.append(f"As a consequence also {listed([_also(rule) for rule in found.left_out], 'and')}.")
@@ -74,7 +75,12 @@ def _plans(review: Review) -> str:
 
 
 def _lists(review: Review) -> list[str]:
-    groups = (("New", review.new), ("Removed", review.gone), ("Renamed", review.renamed))
+    groups = (
+        ("New", review.new),
+        ("Removed", review.gone),
+        ("Missing from NEW", review.missing),
+        ("Renamed", review.renamed),
+    )
     return [
         "\n".join([f"{word}:", "", *(f"- {_code(one.pair.full_title)}" for one in some)])
         for word, some in groups

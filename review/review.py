@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
+from kvplan.dsl.text.source import SourceSpan
 from kvplan.plan.types import Plan
 from kvplan.review.changes import SIDES, Change, changed_sides, changes
 from kvplan.review.facts import Subject, options
@@ -14,6 +15,7 @@ from kvplan.review.layouts import DEFAULT, LayoutChange
 from kvplan.review.pairing import FilePair, PlanFile, paired
 from kvplan.review.rules import RolloutVerdict
 
+OLD, NEW = "OLD", "NEW"
 VERDICT_OF_SIDES = {0: RolloutVerdict.RELOAD, 1: RolloutVerdict.ONE_SIDE, 2: RolloutVerdict.TOGETHER}
 
 
@@ -43,10 +45,24 @@ class PairReview:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedPair:
+    """A pair of the deployment `of`, OLD or NEW, that has no plan, with the reason."""
+
+    of: str
+    model: str
+    pair: str
+    code: str
+    message: str
+    help: str = ""
+    place: SourceSpan | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Review:
     """All pairs: changed, new, removed, only renamed, and the number of unchanged ones. `layouts` are changed keys.
 
-    `folders` have layout files of the user's own; commands that a report prints name them.
+    `missing` are pairs of OLD without a plan in NEW which may be `refused` there. `folders` have layout files of the
+    user's own; commands that a report prints name them.
     """
 
     changed: tuple[PairReview, ...]
@@ -56,6 +72,8 @@ class Review:
     layouts: tuple[LayoutChange, ...] = ()
     renamed: tuple[PairReview, ...] = ()
     folders: tuple[Path, ...] = ()
+    missing: tuple[PairReview, ...] = ()
+    refused: tuple[RefusedPair, ...] = ()
 
     @property
     def pairs(self) -> tuple[PairReview, ...]:
@@ -69,7 +87,9 @@ class Review:
 
     @property
     def verdict(self) -> RolloutVerdict:
-        """The gravest verdict of all pairs that are not new."""
+        """The gravest verdict of all pairs that are not new; REFUSED if NEW or OLD has a pair without a plan."""
+        if self.refused:
+            return RolloutVerdict.REFUSED
         return gravest((*self.changed, *self.gone, *self.renamed))
 
 
@@ -79,7 +99,11 @@ def gravest(pairs: Iterable[PairReview]) -> RolloutVerdict:
 
 
 def review(
-    before: Mapping[str, PlanFile], after: Mapping[str, PlanFile], layouts: Sequence[LayoutChange] = (), same: int = 0
+    before: Mapping[str, PlanFile],
+    after: Mapping[str, PlanFile],
+    layouts: Sequence[LayoutChange] = (),
+    same: int = 0,
+    refused: Sequence[RefusedPair] = (),
 ) -> Review:
     """Compare plans by path. `same` further plans are counted as unchanged without being read.
 
@@ -90,8 +114,18 @@ def review(
     renamed = tuple(one for one in unlike if one.rules == ("FILE_NAME",))
     changed = tuple(one for one in unlike if one.pair.before and one.pair.after and one not in renamed)
     new = tuple(one for one in unlike if not one.pair.before)
-    gone = tuple(one for one in unlike if not one.pair.after)
-    return Review(changed, new, gone, same + len(every) - len(unlike), _causes(layouts, changed), renamed)
+    lost = [one for one in unlike if not one.pair.after]
+    missing = tuple(one for one in lost if _may_be_refused(one, refused))
+    gone = tuple(one for one in lost if one not in missing)
+    kept = same + len(every) - len(unlike)
+    causes = _causes(layouts, changed)
+    return Review(changed, new, gone, kept, causes, renamed, missing=missing, refused=tuple(refused))
+
+
+def _may_be_refused(lost: PairReview, refused: Iterable[RefusedPair]) -> bool:
+    """Whether a pair may have lost its plan because NEW refuses it: sides may have changed, so its model counts."""
+    plan, _ = lost.pair.plans
+    return any(one.of == NEW and (plan is None or plan.model == one.model) for one in refused)
 
 
 def _pair(pair: FilePair) -> PairReview:
@@ -99,7 +133,7 @@ def _pair(pair: FilePair) -> PairReview:
     if before is None:
         return PairReview(pair, (_pair_change("PAIR_NEW", pair, None, "new"),), RolloutVerdict.RELOAD)
     if after is None:
-        return PairReview(pair, (_pair_change("PAIR_GONE", pair, "there", None),), RolloutVerdict.TOGETHER)
+        return PairReview(pair, (_pair_change("PAIR_GONE", pair, "there", None),), RolloutVerdict.REMOVED)
     named = before.path != after.path and bool(before.path and after.path)
     moved = (Change(Subject("FILE_NAME", name="file"), before.path, after.path),) if named else ()
     if before.text == after.text:

@@ -27,6 +27,8 @@ class RolloutVerdict(StrEnum):
     RELOAD = "reload"
     ONE_SIDE = "one-side"
     TOGETHER = "together"
+    REMOVED = "removed"
+    REFUSED = "refused"
 
 
 # The way in which engines get a new plan if their sides stay the same.
@@ -49,6 +51,10 @@ VERDICTS = {
     "side keeps running",
     RolloutVerdict.TOGETHER: "the engines of both sides change, or their plan_options, and old and new ones "
     "refuse each other: both restart",
+    RolloutVerdict.REMOVED: "a pair has no plan any more, so that its engines cannot talk: this is safe once no engine "
+    "uses it",
+    RolloutVerdict.REFUSED: "a pair of a deployment is refused and has no plan: correct the deployment, and compare "
+    "again",
 }
 
 

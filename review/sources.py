@@ -10,7 +10,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from subprocess import CalledProcessError
 
-from kvplan.compiler.errors import BadInput
+from kvplan.compiler.errors import BadInput, CompileError
 from kvplan.deploy import jobs, plans
 from kvplan.deploy.plan_index import entry_of
 from kvplan.dsl.files.folders import SUFFIXES, folder_files, is_hidden, is_layout_text
@@ -22,14 +22,14 @@ from kvplan.plan.files.index import IndexEntry
 from kvplan.review.defaults import with_defaults
 from kvplan.review.layouts import LayoutChange, layout_changes
 from kvplan.review.pairing import PlanFile, paired
-from kvplan.review.review import Review, review
+from kvplan.review.review import NEW, OLD, RefusedPair, Review, review
 
-RefusedJob = tuple[jobs.PairJob, Exception]
+RefusedJob = tuple[jobs.PairJob, CompileError]
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A review, with the pairs of its deployments that could not be compiled."""
+    """A review, with the errors of the pairs of its deployments that could not be compiled."""
 
     review: Review
     refused: Sequence[RefusedJob] = ()
@@ -46,19 +46,26 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
     Raises BadInput, DslError, PlanFormatError.
     """
     texts: list[Mapping[str, str]] = []
-    refused: list[RefusedJob] = []
-    for name, other in ((old, new), (new, old)):
+    refused: list[tuple[str, RefusedJob]] = []
+    for of, name, other in ((OLD, old, new), (NEW, new, old)):
         found, problems = _texts(name, other, layouts, watch)
         texts.append(found)
-        refused += problems
+        refused += [(of, one) for one in problems]
     _check_counts(old, new, texts)
     same, before, after = _files(texts, (old, new))
     models = _own_models((old, new), layouts)
-    answer = _completed(review(before, after, _layouts(old, new, models, layouts), len(same)), models, layouts)
+    pairs = [_refused(of, *one) for of, one in refused]
+    answer = review(before, after, _layouts(old, new, models, layouts), len(same), pairs)
+    answer, errors = _completed(answer, models, layouts), [one for _, one in refused]
     if not indexed:
-        return Compared(answer, refused)
+        return Compared(answer, errors)
     alike = {path: _file(path, texts[0][path], old) for path in same}
-    return Compared(answer, refused, *(_entries({**files, **alike}) for files in (before, after)))
+    return Compared(answer, errors, *(_entries({**files, **alike}) for files in (before, after)))
+
+
+def _refused(of: str, job: jobs.PairJob, error: CompileError) -> RefusedPair:
+    place = next(iter(job.places), None)
+    return RefusedPair(of, job.model, str(job), error.code, error.message, error.help, place)
 
 
 def _check_counts(old: str, new: str, texts: Sequence[Mapping[str, str]]) -> None:

@@ -14,7 +14,7 @@ from kvplan.plan.types import Plan
 from kvplan.review.changes import Change
 from kvplan.review.fold import FoldedChange, Where, alone, folded, places
 from kvplan.review.judge import WHY, Judgement, categories
-from kvplan.review.review import PairReview, Review
+from kvplan.review.review import PairReview, RefusedPair, Review
 from kvplan.review.rules import MEANINGS, RULES, Category, RolloutVerdict
 from kvplan.review.verdict import FEW, named
 
@@ -107,12 +107,20 @@ def headline(review: Review) -> str:
         (review.new, "is new", "are new"),
         (review.gone, "is removed", "are removed"),
         (review.renamed, "is renamed", "are renamed"),
+        (review.missing, "is missing", "are missing"),
     )
     found = [(len(some), one if len(some) == 1 else more) for some, one, more in words if some]
     said = [f"{count if number else many(count, 'plan')} {verb}" for number, (count, verb) in enumerate(found)]
     same = review.same
     stay = f"; {same} {'stays as it is' if same == 1 else 'stay as they are'}" if same else ""
-    return f"{', '.join(said) or 'no plan changes'}{stay}."
+    refused = f"; {many(len(review.refused), 'pair')} refused" if review.refused else ""
+    return f"{', '.join(said) or 'no plan changes'}{stay}{refused}."
+
+
+def refusal(one: RefusedPair) -> str:
+    """`deploy.yaml:5: mini: tp=2 -> tp=3 is refused (C110): …`, with what to do."""
+    place = f"{one.place.path}:{one.place.line}: " if one.place else ""
+    return f"{place}{one.pair} is refused ({one.code}): {one.message}" + (f". Help: {one.help}" if one.help else "")
 
 
 def cost_hint(review: Review) -> str:
@@ -139,8 +147,16 @@ def _advise(plan: Plan, folders: Sequence[Path]) -> str:
 
 def outcome(judgement: Judgement) -> str:
     """The reason for the exit code: each failing category with its meaning, or that nothing fails."""
+    if judgement.refused:
+        return (
+            f"Fails, whatever --fail-on says: {many(judgement.refused, 'pair')} refused. {_failed(judgement)}".strip()
+        )
+    return _failed(judgement) or "Nothing fails."
+
+
+def _failed(judgement: Judgement) -> str:
     if not judgement.rules:
-        return "Nothing fails."
+        return ""
     by_category = grouped((one, pair) for pair, changes in judgement.pairs for one in categories(changes))
     count = sum(bool(changes) for _, changes in judgement.pairs)
     failing = [(one, by_category[one]) for one in reversed(Category) if one in by_category]

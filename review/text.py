@@ -19,6 +19,7 @@ from kvplan.review.summary import (
     in_full,
     listed_plans,
     outcome,
+    refusal,
     told,
 )
 from kvplan.review.verdict import VerdictPart, verdict_parts
@@ -55,7 +56,7 @@ def text(
 
 def _parts(review: Review, judgement: Judgement, verbose: bool, rollout: FleetRollout | None) -> list[list[_Paragraph]]:
     fleet = _fleet(rollout) if rollout is not None else []
-    if not review.pairs:
+    if not review.pairs and not review.refused:
         return [_words(headline(review).capitalize()), *fleet]
     parts = [_words(headline(review)), *map(_verdict, verdict_parts(review)), *_folded(review)]
     parts += (
@@ -65,9 +66,14 @@ def _parts(review: Review, judgement: Judgement, verbose: bool, rollout: FleetRo
 
 
 def _folded(review: Review) -> list[list[_Paragraph]]:
-    blocks = [("PLANS that change", _plans(review))]
+    blocks = [("REFUSED", [line for one in review.refused for line in _words(refusal(one), "  ", "      ")])]
+    blocks += [("PLANS that change", _plans(review))]
     blocks += [(heading, [line for one in changes for line in _change_lines(one)]) for heading, changes in told(review)]
-    blocks += [("NEW", _titles(review.new)), ("REMOVED", _titles(review.gone))]
+    blocks += [
+        ("NEW", _titles(review.new)),
+        ("REMOVED", _titles(review.gone)),
+        ("MISSING from NEW", _titles(review.missing)),
+    ]
     blocks += [("RENAMED", _titles(review.renamed))]
     return [[_whole(heading), *lines] for heading, lines in blocks if lines]
 

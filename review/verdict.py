@@ -11,7 +11,7 @@ from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import FORMAT
 from kvplan.review.changes import SIDES
 from kvplan.review.facts import DEFAULT
-from kvplan.review.review import PairReview, Review
+from kvplan.review.review import NEW, OLD, PairReview, Review
 from kvplan.review.rules import RELOAD, RolloutVerdict
 
 # Up to this many pairs are named; more are counted.
@@ -51,7 +51,8 @@ def verdict_parts(review: Review) -> list[VerdictPart]:
     kept, texts = (
         [pair for pair in pairs if pair.verdict is kind] for kind in (RolloutVerdict.RELOAD, RolloutVerdict.TEXT)
     )
-    found = [VerdictPart(_models(pair)) for pair in two]
+    found = _refused(review)
+    found += [VerdictPart(_models(pair)) for pair in two]
     found += [VerdictPart(_unread(_which_pairs(review, unread, " in ")))] if unread else []
     found += [_one_side(review, alone)] if alone else []
     found += [_together(review, both)] if both else []
@@ -61,6 +62,22 @@ def verdict_parts(review: Review) -> list[VerdictPart]:
     found += [VerdictPart(f"Only the text changes{where}: old and new engines can talk.")] if texts else []
     found += [] if found else _harmless(review)
     return found + ([VerdictPart(GUIDE)] if any(part.steps for part in found) else [])
+
+
+def _refused(review: Review) -> list[VerdictPart]:
+    counts = {of: sum(one.of == of for one in review.refused) for of in (OLD, NEW)}
+    said = [_no_plan(of, count) for of, count in counts.items() if count]
+    if review.missing:
+        are = "is" if len(review.missing) == 1 else "are"
+        said.append(
+            f"{many(len(review.missing), 'plan')} of OLD {are} missing from NEW because of this, or on purpose."
+        )
+    return [VerdictPart(" ".join(said))] if said else []
+
+
+def _no_plan(of: str, count: int) -> str:
+    are, have = ("is", "has") if count == 1 else ("are", "have")
+    return f"{many(count, 'pair')} of {of} {are} refused and {have} no plan: correct {of}, then compare again."
 
 
 def _models(pair: PairReview) -> str:

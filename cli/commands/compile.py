@@ -52,12 +52,13 @@ def command(models: tuple[str, ...], asked: AskedPairs, out: Path, check: bool, 
     outcome = _run_all(found, wanted, models, asked.layouts) if whole else jobs.run_beside(out, found, wanted, watched)
     texts = {path: compiled.text for path, compiled in outcome.plans.items()}
     left = plan_index.leftovers(out, texts) if whole else Leftovers()
-    index = plan_index.expected(out, outcome.plans, whole) if check else {}
+    # A refusal may be a slip: no plan is removed because of it, and none leaves the index.
+    alone = whole and not outcome.refused
+    index = plan_index.expected(out, outcome.plans, alone) if check else {}
     every = {**texts, **index}
     states = {path: files.state(out, path, text) for path, text in every.items()} if check else {}
-    changed = files.not_current(states) if check else plan_index.write(out, outcome.plans, whole)
-    # A refusal may be a slip: no plan is removed because of it.
-    removed = left.plans if prune and not outcome.refused else ()
+    changed = files.not_current(states) if check else plan_index.write(out, outcome.plans, alone)
+    removed = left.plans if prune and alone else ()
     if removed:
         plan_index.prune(out, removed)
     _say(
@@ -176,11 +177,11 @@ def _left(report: CompileReport) -> list[str]:
     if report.is_elsewhere:
         return []
     plans = (path for path in report.left.plans if path not in report.removed)
+    why = "no compiled pair has this plan; because pairs are refused it stays, in index.json too"
+    if not report.outcome.refused:
+        why = "no pair asks for this plan, so index.json leaves it out; --prune removes it"
     return [
-        *(
-            f"{report.out / path}: no pair asks for this plan, so index.json leaves it out; --prune removes it"
-            for path in plans
-        ),
+        *(f"{report.out / path}: {why}" for path in plans),
         *(f"{report.out / path}: kvplan did not write this file; move it elsewhere" for path in report.left.strays),
     ]
 

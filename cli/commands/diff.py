@@ -11,7 +11,7 @@ from kvplan.cli import errors as failure
 from kvplan.cli.fleets import EtcdAccess, engines_of, etcd_options, places_of
 from kvplan.cli.options import format_option, layouts_option, leave_out
 from kvplan.cli.progress import watched
-from kvplan.cli.terminal import say, width
+from kvplan.cli.terminal import width
 from kvplan.review import judge, reports
 from kvplan.review.rollout import fleet_rollout
 from kvplan.review.sources import compared
@@ -63,6 +63,4 @@ def command(
     rollout = None if engines is None else fleet_rollout(engines, found.review, found.before, found.after)
     said = reports.report(form, found.review, judgement, new, verbose, rollout, width())
     click.echo(said.rstrip("\n"))
-    for job, error in found.refused:
-        say(failure.refusal(job, error, next(iter(job.places), None)), err=True)
     sys.exit(failure.without_plan(found.refused) or (failure.WRONG if judgement.rules else 0))

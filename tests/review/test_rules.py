@@ -20,7 +20,7 @@ WHAT_THEY_MEAN = {
     Category.TEXT: {RolloutVerdict.TEXT},
     Category.PLAN: {RolloutVerdict.RELOAD},
     Category.CONTRACT: {RolloutVerdict.RELOAD},
-    Category.BYTES: {RolloutVerdict.TOGETHER, RolloutVerdict.ONE_SIDE, RolloutVerdict.RELOAD},
+    Category.BYTES: {RolloutVerdict.TOGETHER, RolloutVerdict.ONE_SIDE, RolloutVerdict.RELOAD, RolloutVerdict.REMOVED},
 }
 
 

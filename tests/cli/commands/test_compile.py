@@ -83,10 +83,21 @@ def test_foreign_files_are_told_and_left_alone(dropped: tuple[str, Path]) -> Non
     assert (said.exit_code, said.stderr.count("kvplan did not write this file")) == (1, 2)
 
 
-def test_nothing_is_pruned_where_a_pair_is_refused(dropped: tuple[str, Path], tmp_path: Path) -> None:
-    _, out = dropped
-    said = run("compile", deployment(tmp_path, SMALL, decode="[tp=2, tp=3]"), "-o", str(out), "--prune")
-    assert (said.exit_code, (out / "llama_3_1_8b/p_tp1__d_tp2.py").is_file()) == (3, True)
+@pytest.mark.parametrize("words", [(), ("--prune",)])
+def test_no_plan_is_dropped_or_removed_if_a_pair_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Engines of a refused pair that run keep their plan: a slip in a deployment must not take it from them."""
+    out = tmp_path / "plans"
+    assert run("compile", deployment(tmp_path, SMALL, OTHER), "-o", str(out)).exit_code == 0
+    before = entries(out)
+    said = run("compile", deployment(tmp_path, SMALL, decode="[tp=3]"), "-o", str(out), *words)
+    assert (said.exit_code, entries(out)) == (3, before)
+    lines = [line for line in said.stderr.splitlines() if "no compiled pair has this plan" in line]
+    assert [line.partition(": ")[2] for line in lines] == 2 * [
+        "no compiled pair has this plan; because pairs are refused it stays, in index.json too"
+    ]
+    assert all((out / one.path).is_file() for one in before)
+    checked = run("compile", str(tmp_path / "deploy.yaml"), "-o", str(out), "--check", "--format", "json")
+    assert (checked.exit_code, json.loads(checked.stdout)["index"]["state"]) == (3, "current")
 
 
 @pytest.mark.parametrize("words", [["--check"], ["--prefill", "tp=1", "--decode", "tp=1"]])

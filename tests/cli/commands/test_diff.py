@@ -673,10 +673,42 @@ def test_exceptions_that_cannot_be_read_have_their_places(repository: Path, row:
     assert (said.exit_code, f"error[{code}]" in said.stderr, "kvplan-diff.yaml:2:" in said.stderr) == (2, True, True)
 
 
-def test_a_refused_pair_is_told_and_gone(repository: Path) -> None:
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("words", [(), ("--fail-on", "COST")])
+def test_a_refused_pair_is_told_on_stdout_and_is_no_removal(
+    repository: Path, form: str, words: tuple[str, ...]
+) -> None:
+    """A slip in a deployment must not look like the wish to remove a plan, or like an answer without faults."""
     edit("decode: [tp=1]", "decode: [tp=3]", "deploy.yaml")
-    said = run("diff", "plans", "deploy.yaml")
-    assert (said.exit_code, "1 plan is removed" in said.stdout, "deploy.yaml:5:" in said.stderr) == (3, True, True)
+    said = run("diff", "plans", "deploy.yaml", *words, "--format", form)
+    shown = " ".join(said.stdout.split()).replace("%3A", ":").replace("%0A", " ")
+    assert (said.exit_code, "C110" in shown, "tp=3" in shown, "deploy.yaml" in shown) == (3, True, True, True)
+    assert "1 pair of NEW is refused and has no plan: correct NEW" in shown
+    assert not re.search("This is safe|removed|Removed|REMOVED|Nothing fails", shown)
+
+
+def test_a_refused_pair_is_an_error_for_programs(repository: Path) -> None:
+    edit("decode: [tp=1]", "decode: [tp=3]", "deploy.yaml")
+    answer = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)
+    assert (answer["verdict"], answer["error"]["code"]) == ("refused", "C110")
+    [one] = answer["refused"]
+    assert (one["pair"], one["of"], one["code"], one["line"]) == ("mini: tp=2 -> tp=3", "NEW", "C110", 5)
+    assert answer["missing"] == ["mini/p_tp2__d_tp1"]
+    found = ElementTree.fromstring(run("diff", "plans", "deploy.yaml", "--format", "junit").stdout)
+    assert (found.get("errors"), [one.get("type") for one in found.iter("error")]) == ("1", ["C110"])
+
+
+def test_a_refused_pair_that_is_new_is_told(repository: Path) -> None:
+    deployment("prefill: [tp=2], decode: [tp=1, tp=3]", "name: chat, prefill: [tp=2], decode: [tp=2]")
+    for words in (["plans", "deploy.yaml"], ["deploy.yaml", "plans"]):
+        said = run("diff", *words)
+        assert (said.exit_code, "C110" in said.stdout, "Nothing fails" in said.stdout) == (3, True, False)
+
+
+def test_a_removed_pair_has_a_verdict_of_its_own(repository: Path) -> None:
+    deployment("name: chat, prefill: [tp=2], decode: [tp=2]")
+    answer = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)
+    assert (answer["verdict"], answer["plans"][0]["rolls"], answer["refused"]) == ("removed", [], [])
 
 
 def test_a_fault_is_no_answer(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
