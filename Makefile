@@ -144,8 +144,9 @@ $(BIN)/python:
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing kvplan" && $(PIP) --editable . && touch $@
 
-$(VENV)/.dev: $(VENV)/.core
-	@echo "installing the test tools" && $(PIP) --editable '.[dev]' && touch $@
+# kvplan itself comes with them: a second run of pip would build it again.
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing kvplan and the test tools" && $(PIP) --editable '.[dev]' && touch $(VENV)/.core $@
 
 # The small set: the usual dependencies of these wheels are several gigabytes that a CPU does not need.
 $(VENV)/.nixl: $(VENV)/.core

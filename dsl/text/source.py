@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 
@@ -50,6 +51,11 @@ def inline(text: str, name: str = "<text>") -> SourceSpan:
 
 def shown(path: Path) -> str:
     """A path as messages name it: relative to the working directory if it lies below that."""
-    here = os.path.abspath(path)
-    below = os.path.relpath(here, os.getcwd())
+    return _below(path, os.getcwd())
+
+
+@lru_cache(1024)
+def _below(path: Path, folder: str) -> str:
+    # Every load names every file: without the cache, names take a third of its time.
+    below = os.path.relpath(os.path.join(folder, path), folder)
     return str(path) if below.startswith("..") else Path(below).as_posix()
