@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,10 +40,16 @@ def allocate(side: Side, number: int, tables: Tables, seed: int) -> DemoMemory:
         ids = [blocks(tables[group.name]).ids for group in side.groups if group.arena == arena]
         plane_size = (1 + SPARE + max(int(dealt.max(initial=0)) for dealt in ids)) * size
         room = max(map(len, members.values())) * plane_size
-        arenas.append(np.random.default_rng([seed, index]).integers(0, 256, room, np.uint8))
+        arenas.append(_noise([seed, index], room))
         planes |= {
             plane.name: part.reshape(-1, plane.stride)
             for group in members.values()
             for plane, part in zip(group, arenas[-1].reshape(-1, plane_size), strict=False)
         }
     return DemoMemory(tuple(arenas), planes)
+
+
+def _noise(seed: Sequence[int], size: int) -> Bytes:
+    # Drawn in words: drawing byte by byte takes seven times as long.
+    words = np.random.default_rng(seed).integers(0, 1 << 64, -(-size // 8), np.uint64)
+    return words.view(np.uint8)[:size]

@@ -216,8 +216,15 @@ class Library:
 
     def models_of(self, path: Path) -> list[Model]:
         """The models in a file, without those that have errors. The file may have another name than its model."""
-        named = [name for name, file in self.paths["model"].items() if file.resolve() == path.resolve()]
+        named = self._models_by_file.get(path.resolve(), ())
         return [model for name in named if (model := self._good_model(path, name))]
+
+    @cached_property
+    def _models_by_file(self) -> Mapping[Path, list[str]]:
+        found: dict[Path, list[str]] = {}
+        for name, file in self.paths["model"].items():
+            found.setdefault(file.resolve(), []).append(name)
+        return found
 
     def _good_model(self, path: Path, name: str) -> Model | None:
         sink = Sink()

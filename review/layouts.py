@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from kvplan.dsl.text.diagnostics import DslError
@@ -86,7 +87,9 @@ def _word(tree: Tree | None, key: str) -> str:
     return value if isinstance(value, YamlScalar) else ""
 
 
+@lru_cache(512)
 def _tree(text: str, path: str) -> Tree | None:
+    # Most files have the same text in both revisions, and are read once for both.
     if not text.strip():
         return None
     try:
