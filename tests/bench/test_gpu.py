@@ -11,8 +11,9 @@ from kvplan.runtime.staging.views import HostCopies
 from kvplan.runtime.transport import nixl
 
 
+@pytest.mark.full
 @needs_nixl
-@pytest.mark.parametrize("mode", [pytest.param("pull", marks=pytest.mark.full), "push"])
+@pytest.mark.parametrize("mode", ["pull", "push"])
 def test_all_of_it_runs_in_the_memory_of_the_host(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if mode == "push":  # Host memory then behaves like a GPU's, which only RDMA can read.
         monkeypatch.setattr(nixl, "fabrics", lambda _="DRAM": frozenset())
