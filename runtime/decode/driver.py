@@ -109,7 +109,7 @@ class DecodeDriver:
         except RequestError as error:
             self.fail(load, error)
         else:
-            self.command(self.core.begin, load, engine.known)
+            self.command(self.core.begin, load, engine.known, self._clock())
 
     def fail(self, load: Load, error: KvplanError) -> None:
         """End a request with an error, whether or not it has begun."""

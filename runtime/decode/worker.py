@@ -158,8 +158,8 @@ class DecodeWorker(OwnedWorker):
         `peer` is the prefill engine's name, or the future of `connect_soon`. It is optional if only one engine is
         connected or being met. A request waits until its engine is met, and fails with the meeting's error. With
         `checksum` both sides compare digests before the request is done. `wait` is how many seconds prefill may take to
-        hold it, None for as long as `timeout`. The worker's next step claims the request. An invalid request raises
-        nothing here: its transfer fails in that step, with a typed error, and nothing has moved.
+        hold it once its engine is met, None for as long as `timeout`. The worker's next step claims the request. An
+        invalid request raises nothing here: its transfer fails in that step, with a typed error, and nothing has moved.
         """
         return self._begin(request, timeout, peer, checksum, wait, streamed=False)
 
@@ -239,8 +239,8 @@ class DecodeWorker(OwnedWorker):
         # Nothing is queued in a process where no turn would take it.
         self._owner.check_here()
         half, now, began = self.half, self.half.clock(), tracing.start()
-        deadline, held_by, problem = _times(now, timeout, wait)
-        transfer = Transfer(request, deadline, now, streamed, sample, held_by, worker=half, fail=half.fail)
+        deadline, hold_within, problem = _times(now, timeout, wait)
+        transfer = Transfer(request, deadline, now, streamed, sample, hold_within, worker=half, fail=half.fail)
         half.submitted.append((transfer, peer, problem))
         self._owner.ask(half.start_submitted)
         if began is not None:
@@ -249,10 +249,10 @@ class DecodeWorker(OwnedWorker):
 
 
 def _times(now: float, timeout: float, wait: float | None) -> tuple[float, float, BadRequestError | None]:
-    """Return a request's deadline, until when prefill has to hold it, and the error of a bad `timeout` or `wait`."""
+    """Return a request's deadline, the seconds to wait for its hold, and the error of a bad `timeout` or `wait`."""
     try:
         deadline = now + seconds(timeout, BadRequestError)
-        return deadline, math.inf if wait is None else now + seconds(wait, BadRequestError), None
+        return deadline, math.inf if wait is None else seconds(wait, BadRequestError), None
     except BadRequestError as error:
         return now, math.inf, error
 

@@ -63,13 +63,14 @@ class DecodeCore:
             if load.engine is engine and load.phase is not Phase.CONFIRMED:
                 self.loads.fail(load, TransferError(f"request {load.request.id}: {why}"))
 
-    def begin(self, load: Load, engine: KnownEngine) -> None:
+    def begin(self, load: Load, engine: KnownEngine, now: float) -> None:
         """Begin to load a request from an engine. An error of the request ends it."""
+        load.hold_deadline = now + load.hold_within
         if not self.loads.begin(load, engine):
             return
         # If no prefill worker has a part in it, it ends at once.
         self.loads.advance(load)
-        self._next_timeout = min(self._next_timeout, load.deadline, load.held_by)
+        self._next_timeout = min(self._next_timeout, load.deadline, load.hold_deadline)
 
     def fail_all(self, reason: Callable[[str], RequestError]) -> None:
         """Fail all requests. `reason` returns the error for a text that names one."""
@@ -146,12 +147,12 @@ class DecodeCore:
             if now > load.deadline:
                 self.loads.fail(load, _late(load))
             self._check_held(load, now)
-        times = (time for load in self.loads.running.values() for time in (load.deadline, load.held_by))
+        times = (time for load in self.loads.running.values() for time in (load.deadline, load.hold_deadline))
         self._next_timeout = min((time for time in times if time >= now), default=math.inf)
 
     def _check_held(self, load: Load, now: float) -> None:
         """Fail a request that prefill had to hold by now and does not hold."""
-        if now < load.held_by:
+        if now < load.hold_deadline:
             return
         if not_held := [part.worker for part in load.parts if part.phase is Phase.CLAIMING and part.not_held]:
             self.loads.fail(load, _not_held(load, not_held))
@@ -179,6 +180,5 @@ def _state(part: LoadPart) -> str:
 
 
 def _not_held(load: Load, workers: list[int]) -> LeaseError:
-    seconds = load.held_by - load.began
-    text = f"is not held by prefill workers {workers} {seconds:g} s after it was asked for"
+    text = f"is not held by prefill workers {workers} {load.hold_within:g} s after it was asked for"
     return LeaseError(f"request {load.request.id} {text}: call hold or open on every one, or wait longer")

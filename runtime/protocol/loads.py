@@ -193,9 +193,9 @@ class LoadPart:
 class Load:
     """One request and its progress. `state` is running, done, failed, cancelled or expired; `error` says why it failed.
 
-    `deadline` and `held_by`, until when prefill has to hold the request, are by the worker's clock. `written` are the
-    decode blocks that it writes, by group. `attempt`, `engine` and `parts` are set when it begins; `parts` has one part
-    for each prefill worker that the plan names.
+    `deadline` is by the worker's clock, as is `hold_deadline`: prefill must hold the request `hold_within` seconds
+    after it begins. `written` are the decode blocks that it writes, by group. `attempt`, `engine`, `hold_deadline` and
+    `parts` are set when it begins; `parts` has one part for each prefill worker that the plan names.
     """
 
     request: Request
@@ -203,11 +203,12 @@ class Load:
     began: float
     streamed: bool = False
     sample: Sample | None = None
-    held_by: float = math.inf
+    hold_within: float = math.inf
     attempt: int = 0
     state: TransferState = TransferState.RUNNING
     error: KvplanError | None = None
     engine: KnownEngine = field(init=False, repr=False)
+    hold_deadline: float = field(init=False, default=math.inf)
     demand: Demand = field(default=NOTHING, repr=False)
     parts: tuple[LoadPart, ...] = field(default=(), repr=False)
     written: WrittenBlocks = field(default_factory=dict, repr=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.requests import ask, check, filled, looked_at
+from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
+from tests.slowness import slowness
 
 from kvplan.runtime import DecodeWorker, Limits, Peer, Transfer, errors
 from kvplan.runtime.decode.driver import DecodeDriver
@@ -58,6 +61,21 @@ def test_requests_wait_until_their_engine_is_met(apart: World, mode: str, kind: 
     assert transfer.wait().state == "done"
     assert meeting.result(SECONDS).mode == mode
     check(apart, 0, request)
+
+
+def test_the_wait_for_a_hold_begins_when_the_engine_is_met(apart: World) -> None:
+    worker, request, wait = apart.decode[0], ask(apart, (0, 45)), slowness()
+    filled(apart, request)
+    meeting = Future[Peer]()
+    transfer = worker.submit(request, SECONDS, peer=meeting, wait=wait)
+    peer = worker.connect(apart.prefill[0].address, SECONDS)
+    worker.start()
+    time.sleep(1.2 * wait)
+    meeting.set_result(peer)
+    until(lambda: transfer.attempt > 0)
+    time.sleep(0.2 * wait)
+    apart.hold("r")
+    assert transfer.wait().state == "done"
 
 
 def test_one_that_says_nothing_holds_up_no_other(apart: World, silent: str) -> None:

@@ -251,7 +251,7 @@ class World:
         self.loads.append(load)
         self.told.append(hold)
         assert self.engine is not None
-        self.tell_decode(self.decode.begin, load, self.engine)
+        self.tell_decode(self.decode.begin, load, self.engine, self.now)
         self.tick()
 
     def cancel(self, load: Load) -> None:

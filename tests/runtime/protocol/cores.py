@@ -78,7 +78,7 @@ class Rig:
 
     def begin(self, asked: Request, seconds: float = 20.0, **facts: Any) -> Load:
         load = Load(asked, self.now + seconds, self.now, **facts)
-        self.tell(self.core.begin, load, self.engine)
+        self.tell(self.core.begin, load, self.engine, self.now)
         return load
 
     def claimed(self, part: LoadPart, pin: int = PIN) -> str:

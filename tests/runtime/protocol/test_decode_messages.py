@@ -253,7 +253,7 @@ def test_a_request_that_is_held_late_is_claimed_with_its_blocks_once_more() -> N
 
 def test_a_request_that_nobody_holds_in_time_fails() -> None:
     rig = Rig()
-    load = rig.begin(ask(), held_by=5.0)
+    load = rig.begin(ask(), hold_within=5.0)
     (part,) = load.parts
     rig.tick(5)
     assert not load.ended, "prefill has not said that it does not hold it"
@@ -344,7 +344,7 @@ def test_a_request_of_which_nobody_has_anything_is_done_at_once() -> None:
 def test_nothing_of_a_request_is_kept_once_it_has_ended() -> None:
     rig, sizes = Rig(), list[int]()
     for number in range(20):
-        load = rig.begin(ask(f"r{number}"), seconds=1e6, held_by=1e5)
+        load = rig.begin(ask(f"r{number}"), seconds=1e6, hold_within=1e5)
         (part,) = load.parts
         rig.claimed(part)
         rig.tell(rig.core.placed, part)
