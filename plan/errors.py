@@ -136,9 +136,9 @@ class RequestError(KvplanError):
 
 
 class BadRequestError(RequestError):
-    """The request does not fit the plan: unknown or missing groups, wrong or repeated ids, or different states.
+    """The request does not fit the plan, or an argument, such as a lease, has no valid value.
 
-    Correct the caller. The message names the group and the reason.
+    Correct the caller. The message names the group or the argument.
     """
 
     code = "R041"

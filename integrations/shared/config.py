@@ -14,8 +14,11 @@ from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import nearest
 from kvplan.fleet.etcd import PREFIX
 from kvplan.integrations.shared.errors import ConnectorError
+from kvplan.plan.errors import BadRequestError
 from kvplan.runtime.control.addresses import is_loopback_host
 from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.control.messages import LEASES
+from kvplan.runtime.protocol.leases import checked_lease
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 
 MODES = ("auto", "pull", "push")
@@ -287,6 +290,14 @@ def _seconds(name: str, value: object) -> float:
     raise _wrong_value(name, value, "seconds above 0")
 
 
+def _lease(name: str, value: object) -> float:
+    try:
+        return checked_lease(value)
+    except BadRequestError as error:
+        low, high = LEASES
+        raise _wrong_value(name, value, f"seconds from {low:g} to {high:,.0f}") from error
+
+
 def _options(name: str, value: object) -> Mapping[str, str]:
     if isinstance(value, Mapping) and all(isinstance(word, str) for word in value):
         return {word: _as_written(each) for word, each in value.items()}
@@ -333,7 +344,7 @@ READERS: Mapping[str, Callable[[str, object], object]] = {
     "host": _text,
     "port": _port,
     "peers": _hosts,
-    "lease_s": _seconds,
+    "lease_s": _lease,
     "timeout_s": _seconds,
     "hold_s": _seconds,
     "connect": _seconds,

@@ -18,7 +18,7 @@ HISTOGRAMS = {
 }
 COUNTERS = {
     FAILED: ("vllm:kvplan_num_failed_loads", "Requests that could not be loaded, by worker."),
-    EXPIRED: ("vllm:kvplan_num_expired_reqs", "Requests that were held for decode and not fetched, by worker."),
+    EXPIRED: ("vllm:kvplan_num_expired_reqs", "Requests whose lease ended before decode had them, by worker."),
 }
 
 

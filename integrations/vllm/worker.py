@@ -104,7 +104,7 @@ class PrefillSide:
             free.add(order.request)
             if lease.why != "finished" and not order.next_turn:
                 logs.event(logs.WARNING, "blocks freed unread", request=lease.request, why=lease.why)
-                self.expired += 1
+                self.expired += lease.why == "expired"
         return free
 
     def _hold(self, order: HoldOrder, after: ComputeEvent | None) -> None:

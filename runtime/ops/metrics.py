@@ -86,7 +86,7 @@ COUNTERS = (
     ),
     Metric(
         "ended_leases",
-        "Leases that ended: all was read, time was over, or prefill gave the request up.",
+        "Requests whose blocks became free: all was read, the lease ended, or prefill gave it up.",
         "end",
         ("expired", "finished", "withdrawn"),
     ),
@@ -97,7 +97,7 @@ HISTOGRAMS = (
     Metric("handshake_duration_seconds", "Time to meet a peer, in seconds."),
 )
 GAUGES = (
-    Metric("held_leases", "Requests whose blocks prefill keeps now, at most Limits.requests for each worker."),
+    Metric("held_leases", "Requests that prefill holds, or released() has not returned; at most Limits.requests."),
     Metric("quarantined_bytes", "Bytes of blocks that a failed transfer may still write, in bytes."),
     Metric("in_flight_bytes", "Bytes posted and not yet arrived, in bytes."),
     Metric("peers", "Peers connected now."),

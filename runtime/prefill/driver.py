@@ -109,17 +109,17 @@ class PrefillDriver:
             self.core.inbox.hear(reader, message, error)
         self._carry_out()
 
-    def step(self, now: float, completed: Completed, read_until: float) -> None:
+    def step(self, now: float, completed: Completed, heard_until: float) -> None:
         """Do one step: announce and write computed chunks, end leases, answer readers whose checksums were compared.
 
-        Leases end that are due by `read_until`: all messages that came until then have been read.
+        Leases end that are due by `heard_until`: all messages that came until then have been read.
         """
         self.core.at(now)
         self.watched.tell(self.core, completed)
         behind = {reader for identity in self._server.behind() if (reader := self.peers.get(identity)) is not None}
         borrowers = {reader for reader, pieces in self.packs.all.items() if pieces.lent}
         self.core.step(behind, borrowers, lends=not self._endpoint.stage.exhausted)
-        self.core.leases.expire(read_until)
+        self.core.leases.expire(heard_until)
         self._carry_out()
         self.packs.step()
         for (reader, request), error in self._comparisons.take_all():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +35,12 @@ from kvplan.runtime.transfer.mover import Mover
 from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
 
 T = TypeVar("T")
+# How the caller gets the blocks of a request in each phase of its hold.
+TO_FREE = {
+    "held": "withdraw them, or wait",
+    "withdrawn": "wait until no decode worker reads them",
+    "over": "wait until no push reads them, or call drop(ENGINE, dead=True) once that engine's processes have ended",
+}
 
 
 class PrefillHalf(Half):
@@ -76,6 +82,10 @@ class PrefillHalf(Half):
         self._reported.extend(one.request for one in found)
         return found
 
+    def held(self) -> int:
+        """Return how many requests count against the limit. Safe to call from any thread."""
+        return self.core.leases.occupied() - len(self._reported)
+
     def tell_collected(self) -> None:
         """Notify the core of the releases that callers took: their requests may be held again."""
         self.core.leases.past.collected(taken(self._reported))
@@ -108,9 +118,9 @@ class PrefillHalf(Half):
             # Send answers before all other work, because the peers that asked wait only for them.
             self.say()
         completed = self._completed()
-        read_until = self.lease_clock.read_until(now, unread=self._server.pending())
+        heard_until = self.lease_clock.heard_until(now, unread=self._server.pending())
         if not self.endpoint.asleep:
-            self._advance(now, completed, read_until)
+            self._advance(now, completed, heard_until)
         if self.overdue():
             for request in list(self.core.state.sources):
                 self.withdraw(request)
@@ -142,8 +152,13 @@ class PrefillHalf(Half):
         return self.driver.peers.linked() | self.driver.mover.busy()
 
     def in_use(self) -> str:
-        pinned = self.core.leases.pinned()
-        return f"{self.name} holds {pinned} requests: withdraw them, or wait" if pinned else ""
+        if not self.core.leases.pinned():
+            return ""
+        phases = Counter(hold.phase for hold in self.core.leases.holds())
+        texts = [f"{count} {phase}: {TO_FREE[phase]}" for phase, count in phases.items()]
+        engines = sorted({write.reader.name for write in self.core.writes if not write.writing})
+        pushed = f" Stopped pushes to {', '.join(engines)} are in progress." if engines else ""
+        return f"{self.name} cannot be suspended while it keeps requests. {'; '.join(texts)}.{pushed}"
 
     def drop_all(self, why: str) -> None:
         self.driver.close()
@@ -180,12 +195,12 @@ class PrefillHalf(Half):
         self.endpoint.check_not_closed(self.name)
         return completed
 
-    def _advance(self, now: float, completed: Completed, read_until: float) -> None:
+    def _advance(self, now: float, completed: Completed, heard_until: float) -> None:
         """Do one step, after all messages were read."""
         if stray := self.endpoint.progress(self.name):
             self._counters.add("messages", stray, kind=MessageKind.STRAY)
         self._context.begin()
-        self.driver.step(now, completed, read_until)
+        self.driver.step(now, completed, heard_until)
 
     def _free(self, released: Released) -> None:
         """Record that the blocks of a request are free."""

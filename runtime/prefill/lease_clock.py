@@ -20,7 +20,7 @@ class LeaseClock:
 
     def __init__(self, clock: Callable[[], float], lease: float, pulse: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._lease, self._pulse = clock, lease, pulse
-        self._paused, self._listened, self._all_read = 0.0, pulse(), clock()
+        self._paused, self._listened, self._all_heard = 0.0, pulse(), clock()
 
     def __call__(self) -> float:
         # Read the clock first: if the thread stops in between, that is time without listening, too.
@@ -33,11 +33,11 @@ class LeaseClock:
         self._paused, self._listened = self._paused_by(pulse), pulse
         return time - self._paused
 
-    def read_until(self, now: float, *, unread: bool) -> float:
+    def heard_until(self, now: float, *, unread: bool) -> float:
         """Return until when all renewals are read. `unread` messages delay a lease's end by one lease at most."""
         if not unread:
-            self._all_read = now
-        return max(self._all_read, now - self._lease)
+            self._all_heard = now
+        return max(self._all_heard, now - self._lease)
 
     def _paused_by(self, pulse: float) -> float:
         return self._paused + max(0.0, pulse - self._listened - LISTENING)

@@ -58,7 +58,7 @@ class Announcer:
         self.changed[request] = None
         if not claim.early and (unfit := self._unfit(session, claim, source)) is not None:
             return unfit
-        answer = self._state.leases.promise(request, reader.claimant, claim.read_at)
+        answer = self._state.leases.promise(request, reader.claimant, claim.claimed_at)
         if claim.early or not (streamed or source.whole):
             return wire.NotYet(request)
         claim.announced = claim.announced or 0
@@ -69,7 +69,7 @@ class Announcer:
         if request not in session.claims and len(session.claims) >= self._most:
             return None
         claim = session.claims.setdefault(request, ReaderClaim(streamed))
-        claim.streamed, claim.read_at = streamed, self._state.now
+        claim.streamed, claim.claimed_at = streamed, self._state.now
         if (tables := said.tables.get(request)) is not None:
             claim.name(tables, said.tokens.get(request))
         return claim
@@ -95,7 +95,7 @@ class Announcer:
         if claim.announced is None and (claim.streamed or source.whole):
             # A claim that came before the hold is promised now, for one lease from when that claim was read.
             reader = session.reader
-            answer = self._state.leases.claim(source.request, reader.claimant, reader.contract, claim.read_at)
+            answer = self._state.leases.claim(source.request, reader.claimant, reader.contract, claim.claimed_at)
             self._state.answer(session, answer)
             if isinstance(answer, wire.Lost):
                 session.forget(source.request)

@@ -29,7 +29,6 @@ class DoneAnswers:
         """Answer a Done at once, or have its checksums compared first. Returns the kind that it is counted as."""
         key, source = (session.reader, done.request), self._state.sources.get(done.request)
         has_sums = bool(done.sums) or done.sample is not None
-        # Once the pin is over, the blocks may hold another request, so only the lease's error is right.
         if not (has_sums and self._state.leases.lasts(done.request, done.pin)):
             return self._answer(session.reader, done, None)
         if key in self._all or len(self._all) >= self._most:
@@ -68,7 +67,8 @@ class DoneAnswers:
 
     def _answer(self, reader: Reader, done: wire.Done, error: KvplanError | None) -> MessageKind:
         state = self._state
-        if error is not None:
+        # Once the pin is over, the blocks may hold another request, so only the lease's error is right.
+        if error is not None and state.leases.lasts(done.request, done.pin):
             state.fail(reader, done.request, error, done.attempt)
             return MessageKind.UNLIKE
         if (session := state.sessions.get(reader)) is not None:

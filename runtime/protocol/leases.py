@@ -19,8 +19,10 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
+from kvplan.plan.errors import BadRequestError
 from kvplan.runtime.control.messages import LEASES, Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LeaseError, LimitedError
 from kvplan.runtime.inspection import HoldState
@@ -50,14 +52,12 @@ class Released:
 class PastPins:
     """The last 65,536 pins that were released, by request.
 
-    `uncollected` are requests whose release no caller knows of yet: they cannot be held again. `new` are the requests
-    that were released since the last `take`.
+    `uncollected` are requests whose release no caller knows of yet: they cannot be held again.
     """
 
     def __init__(self) -> None:
         self._all: OrderedDict[str, PastPin] = OrderedDict()
         self.uncollected: dict[str, None] = {}
-        self.new: list[Released] = []
 
     def __len__(self) -> int:
         return len(self._all)
@@ -70,16 +70,10 @@ class PastPins:
         if len(self._all) > REMEMBERED:
             self._all.popitem(last=False)
         self.uncollected[request] = None
-        self.new.append(Released(request, past.reason))
 
     def forget(self, request: str) -> None:
         """Forget a request that is pinned again."""
         self._all.pop(request, None)
-
-    def take(self) -> list[Released]:
-        """Return the requests that were released since the last call."""
-        new, self.new = self.new, []
-        return new
 
     def collected(self, requests: Iterable[str]) -> None:
         """Allow these requests to be held again: callers know that they are released."""
@@ -97,16 +91,11 @@ class Leases:
     def __init__(self, seconds: float, most: int = 4096, first: int = 0) -> None:
         """Keep at most `most` requests, for leases of `seconds`. The first pin has number `first`.
 
-        Choose `first` at random, so that no earlier process used these numbers. Raises LimitedError if `seconds` is
-        outside of LEASES, or `most` is below 1.
+        Choose `first` at random, so that no earlier process used these numbers. Raises BadRequestError.
         """
-        low, high = LEASES
-        if not low <= seconds <= high or most < 1:
-            text = f"a lease of {seconds:g} s for {most} requests"
-            raise LimitedError(f"{text}: give {low:g} to {high:,.0f} seconds and a number from 1")
-        self._seconds, self._most, self._next = seconds, most, first
+        self._seconds, self._most, self._next = checked_lease(seconds), most, first
         self.past, self._pins, self._expired_until = PastPins(), dict[str, Pin](), LONG_AGO
-        self._lapsed: list[Lost] = []
+        self._ended: list[Lost | Released] = []
         # A heap of (time, request) to check. An entry is outdated if its time is not the pin's `next_look`.
         self._timers: list[tuple[float, str]] = []
 
@@ -127,23 +116,23 @@ class Leases:
         """Release a request at once, as finished, because it has no readers. Raises what `pin` raises."""
         self._check_free(request)
         past = PastPin(self._number(), LossReason.FINISHED, frozenset())
-        self._lapsed.append(_lost(request, past))
+        self._ended += [_lost(request, past), Released(request, past.reason)]
         self.past.add(request, past)
 
     def offered(self, request: str, now: float) -> None:
         """Begin the lease of a held request again, because more of it was offered."""
         self._pins[request].extend(now + self._seconds)
 
-    def claim(self, request: str, claimant: Claimant, contract: frozenset[int], read_at: float) -> Claimed | Lost:
+    def claim(self, request: str, claimant: Claimant, contract: frozenset[int], claimed_at: float) -> Claimed | Lost:
         """Promise a claimant the blocks for one lease from when its claim was read, or return why not."""
         refused = self.refuses(request, claimant, contract)
-        return self.promise(request, claimant, read_at) if refused is None else refused
+        return self.promise(request, claimant, claimed_at) if refused is None else refused
 
-    def promise(self, request: str, claimant: Claimant, read_at: float) -> Claimed:
+    def promise(self, request: str, claimant: Claimant, claimed_at: float) -> Claimed:
         """Promise the blocks to a claimant that nothing `refuses`, for one lease from when its claim was read."""
         pin = self._pins[request]
         pin.make_room(claimant, self._expired_until)
-        pin.promise(claimant, read_at + self._seconds)
+        pin.promise(claimant, claimed_at + self._seconds)
         return Claimed(request, pin.number)
 
     def refuses(self, request: str, claimant: Claimant, contract: frozenset[int]) -> Lost | None:
@@ -155,7 +144,7 @@ class Leases:
         if runs := pin.runs_in_the_way(claimant, self._expired_until):
             text = f"claimed by {', '.join(runs)}: request {request} is read by {MOST_RUNS} runs already"
             return Lost(request, LossReason.CROWDED, text)
-        if claimant in pin.promises and not pin.promised(claimant):
+        if claimant in pin.promises and not pin.has_claimed(claimant):
             text = f"decode worker {claimant.worker} has claimed request {request} over a later connection"
             return Lost(request, LossReason.UNEXPECTED, text)
         return None
@@ -163,7 +152,7 @@ class Leases:
     def renew(self, request: str, number: int, claimant: Claimant, now: float) -> None:
         """Promise the blocks for one lease from `now`, if this pin is held and was promised to the claimant."""
         pin = self._kept(request, number)
-        if pin is not None and pin.phase is PinPhase.HELD and pin.promised(claimant):
+        if pin is not None and pin.phase is PinPhase.HELD and pin.has_claimed(claimant):
             pin.promise(claimant, now + self._seconds)
 
     def done(self, request: str, number: int, claimant: Claimant, contract: frozenset[int]) -> tuple[MessageKind, str]:
@@ -182,7 +171,7 @@ class Leases:
         """End the promise of a claimant that gives the request up. Returns left, stale, late or unknown."""
         if (pin := self._kept(request)) is None:
             return MessageKind.LATE if self._known(request) else MessageKind.UNKNOWN
-        if not pin.promised(claimant):
+        if not pin.has_claimed(claimant):
             return MessageKind.STALE
         pin.end_promise(claimant)
         self._update(pin)
@@ -224,23 +213,20 @@ class Leases:
             pin.on(PinEvent.WITHDRAWN)
             self._update(pin)
 
-    def expire(self, read_until: float) -> None:
-        """End the leases that are due by `read_until`. The caller has read every message that came until then."""
-        self._expired_until = max(self._expired_until, read_until)
-        while self._timers and self._timers[0][0] <= read_until:
+    def expire(self, heard_until: float) -> None:
+        """End the leases that are due by `heard_until`. The caller has read every message that came until then."""
+        self._expired_until = max(self._expired_until, heard_until)
+        while self._timers and self._timers[0][0] <= heard_until:
             time, request = heapq.heappop(self._timers)
             pin = self._pins.get(request)
             if pin is not None and pin.next_look == time:
                 pin.next_look = math.inf
-                self._update(pin, read_until)
+                self._update(pin, heard_until)
 
-    def take_lapsed(self) -> list[Lost]:
-        """Return the messages that requests are kept no longer, for pins that lapsed since the last call.
-
-        Their blocks may still be pushed.
-        """
-        lapsed, self._lapsed = self._lapsed, []
-        return lapsed
+    def take(self) -> list[Lost | Released]:
+        """Return the pins that lapsed since the last call, and those that were released: a push may be between both."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def holds(self) -> tuple[HoldState, ...]:
         """Return the states of all pins."""
@@ -249,6 +235,10 @@ class Leases:
     def pinned(self) -> int:
         """Return how many requests are pinned. Safe to call from any thread."""
         return len(self._pins)
+
+    def occupied(self) -> int:
+        """Return how many requests count against the limit: pinned, or released and not collected; from any thread."""
+        return len(self._pins) + len(self.past.uncollected)
 
     def _number(self) -> int:
         self._next += 1
@@ -265,18 +255,18 @@ class Leases:
     def _check_free(self, request: str) -> None:
         if request in self._pins or request in self.past.uncollected:
             raise HandleError(f"request {request} is held: hold it again when released() has reported it")
-        if len(self._pins) + len(self.past.uncollected) >= self._most:
+        if self.occupied() >= self._most:
             raise LimitedError(f"{self._most} requests are held, or not yet taken from released(): no more may be")
 
-    def _update(self, pin: Pin, read_until: float = LONG_AGO) -> None:
-        """Let a pin lapse that is due by `read_until`; release it if no push reads it; set when to check it next.
+    def _update(self, pin: Pin, heard_until: float = LONG_AGO) -> None:
+        """Let a pin lapse that is due by `heard_until`; release it if no push reads it; set when to check it next.
 
-        Without `read_until`, only a pin that waits for no time lapses.
+        Without `heard_until`, only a pin that waits for no time lapses.
         """
         due = pin.due()
-        if not pin.over and due <= read_until:
+        if not pin.over and due <= heard_until:
             pin.lapse()
-            self._lapsed.append(_lost(pin.request, pin))
+            self._ended.append(_lost(pin.request, pin))
         if pin.phase is PinPhase.OVER and not pin.writers:
             self._release(pin)
         if not pin.over and due < pin.next_look:
@@ -286,10 +276,19 @@ class Leases:
     def _release(self, pin: Pin) -> None:
         pin.on(PinEvent.FREED)
         del self._pins[pin.request]
+        self._ended.append(Released(pin.request, pin.reason))
         self.past.add(pin.request, PastPin(pin.number, pin.reason, frozenset(pin.finished)))
         if len(self._timers) > 1024 + 4 * len(self._pins):
             self._timers = [(pin.next_look, name) for name, pin in self._pins.items() if pin.next_look < math.inf]
             heapq.heapify(self._timers)
+
+
+def checked_lease(seconds: object) -> float:
+    """Return a lease as a float. Raises BadRequestError if it is no number of seconds within LEASES."""
+    low, high = LEASES
+    if isinstance(seconds, Real) and not isinstance(seconds, bool) and low <= float(seconds) <= high:
+        return float(seconds)
+    raise BadRequestError(f"a lease is a number of seconds from {low:g} to {high:,.0f}, not {ascii(seconds)[:80]}")
 
 
 def _refused(
@@ -306,7 +305,7 @@ def _refused(
     if isinstance(pin, PastPin) or pin.over:
         again = claimant.run_and_plan in pin.finished
         return MessageKind.DUPLICATE if again else MessageKind.LATE, _lost(request, pin).text
-    if not pin.promised(claimant):
+    if not pin.has_claimed(claimant):
         text = f"decode worker {claimant.worker} of run {claimant.run} has not claimed request {request}"
         return MessageKind.STALE, f"{text} over this connection"
     return None

@@ -126,8 +126,8 @@ class Pin:
         self.extend(end)
         self.promises[claimant] = Promise(end, claimant.connection)
 
-    def promised(self, claimant: Claimant) -> bool:
-        """Return whether a claimant was ever promised the blocks, over this connection or an earlier one."""
+    def has_claimed(self, claimant: Claimant) -> bool:
+        """Return whether a claimant has claimed it at any time, over this connection or an earlier one."""
         promise = self.promises.get(claimant)
         return promise is not None and promise.connection <= claimant.connection
 

@@ -16,7 +16,7 @@ from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError
 from kvplan.runtime.protocol.announcing import Announcer
 from kvplan.runtime.protocol.dones import DoneAnswers
 from kvplan.runtime.protocol.effects import Free, Output
-from kvplan.runtime.protocol.leases import Leases
+from kvplan.runtime.protocol.leases import Leases, Released
 from kvplan.runtime.protocol.prefill_inbox import PrefillInbox
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
@@ -54,10 +54,13 @@ class PrefillCore:
 
     def take(self) -> list[Output]:
         """Return the outputs of all that happened, in order, each once."""
-        for lost in self.leases.take_lapsed():
-            self.readers.end(lost.request, LeaseError(lost.text))
-        # A hold that nobody pushes is released when it lapses, others when the last of their writes is settled.
-        self.state.out.extend(map(Free, self.leases.past.take()))
+        # The end of a lapsed request may settle its last write, which releases it.
+        while ended := self.leases.take():
+            for one in ended:
+                if isinstance(one, Released):
+                    self.state.out.append(Free(one))
+                else:
+                    self.readers.end(one.request, LeaseError(one.text))
         return self.state.take()
 
     def hold(

@@ -53,14 +53,14 @@ class Reader(Facts):
 class ReaderClaim:
     """A request that a decode worker claims: in chunks if `streamed`, otherwise as a whole.
 
-    `read_at` is when the last claim was read, in seconds. `announced` is how many chunks were offered, None until the
+    `claimed_at` is the time of the last claim, in seconds. `announced` is how many chunks were offered, None until the
     reader knows that the request is kept. `tables` are the prefill blocks that the claim names, until they are
     compared. `tokens` are those that the reader needs, if any; `fits` is the pin that both were compared with. An
     `early` claim came before the hold. Early claims are not bounded elsewhere, so only their names are kept.
     """
 
     streamed: bool
-    read_at: float = 0.0
+    claimed_at: float = 0.0
     early: bool = False
     announced: int | None = None
     fits: int | None = None

@@ -159,7 +159,9 @@ class RequestWrites:
             return
         if write.writing:
             write.on(WriteEvent.WRITTEN)
-            self._state.send(write.reader, Written(write.request.id, write.source.pin, size))
+            # A Done in the same turn may have ended the pin.
+            if self._state.leases.lasts(write.request.id, write.source.pin):
+                self._state.send(write.reader, Written(write.request.id, write.source.pin, size))
         # A write that was given up meanwhile is settled, too.
         self._forget(write)
 

@@ -156,7 +156,7 @@ def test_it_is_not_suspended_while_the_other_way_is_in_use() -> None:
         meet(b, a)
         asked = request((a.shape, b.shape), "ab", 0)
         hold(a, asked, 0)
-        with pytest.raises(HandleError, match="holds 1 request"):
+        with pytest.raises(HandleError, match="1 held: withdraw them"):
             a.decode[0].suspend()
         assert [one.wait().state for one in submit(b, asked, "a")] == ["done"]
         until(lambda: any(one.request == "ab" for one in a.prefill[0].released()))

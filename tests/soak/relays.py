@@ -156,6 +156,7 @@ def _released(*engines: Relay) -> None:
     while any(engine.prefill.counters.snapshot()["held_leases"] for engine in engines):
         assert time.monotonic() < until, "a hold of what has arrived is not over"
         time.sleep(PAUSE)
+        for engine in engines:
+            engine.prefill.released()
     for engine in engines:
-        engine.prefill.released()
         assert engine.decode.quarantined() == {}

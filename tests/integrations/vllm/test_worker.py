@@ -284,6 +284,19 @@ def test_what_nobody_fetches_is_freed_by_its_lease(caplog: pytest.LogCaptureFixt
     made.close()
 
 
+def test_what_prefill_gives_up_has_not_expired(caplog: pytest.LogCaptureFixture) -> None:
+    """A longer lease would not help."""
+    made = world(Shape(2), Shape(1))
+    pair = Pair(made, LoadTimes(10, 5, 5))
+    pair.hold(ask(made, TOKENS_ASKED))
+    for worker in made.prefill:
+        worker.withdraw(worker.inspect().holds[0].request)
+    assert pair.sent() == [{"r"}, {"r"}]
+    assert "why=withdrawn" in caplog.text
+    assert not pair.prefill[0].measures()[EXPIRED]
+    made.close()
+
+
 def test_what_is_kept_for_a_turn_that_does_not_come_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
     made = world(Shape(2), Shape(1), lease=0.1)
     pair = Pair(made, LoadTimes(10, 5, 5))

@@ -50,7 +50,7 @@ def test_blocks_that_are_released_while_they_are_written_are_found(monkeypatch: 
 
 
 def test_a_promise_that_an_earlier_connection_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pin, "promised", lambda pin, claimant: claimant in pin.promises)
+    monkeypatch.setattr(Pin, "has_claimed", lambda pin, claimant: claimant in pin.promises)
     with pytest.raises(BrokenLawError, match="was claimed, and not kept") as broken:
         space(("a",), False, False, 1)
     assert "ask 0 → prefill hears" in broken.value.__notes__[0]

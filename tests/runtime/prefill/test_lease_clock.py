@@ -42,9 +42,9 @@ def test_a_machine_that_sleeps_lets_time_pass() -> None:
 def test_unread_messages_delay_the_end_of_a_lease_by_one_lease_at_most() -> None:
     machine = Machine()
     clock = LeaseClock(machine.clock, 10.0, machine.pulse)
-    heard = [clock.read_until(clock.listen(), unread=False)]
+    heard = [clock.heard_until(clock.listen(), unread=False)]
     for gap, unread in ((1.0, True), (8.0, True), (2.0, True), (1.0, False)):
         machine.time += gap
         machine.slept += gap
-        heard.append(clock.read_until(clock.listen(), unread=unread))
+        heard.append(clock.heard_until(clock.listen(), unread=unread))
     assert heard == [1000, 1000, 1000, 1001, 1012]

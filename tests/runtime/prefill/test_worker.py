@@ -16,7 +16,7 @@ from tests.runtime.helpers.worlds import PREFILL, memory
 
 from kvplan.compiler.api import compile_pair
 from kvplan.dsl.library import load
-from kvplan.runtime import Blocks, InMemory, Plain, PrefillWorker, Slot, errors, views
+from kvplan.runtime import Blocks, InMemory, Limits, Plain, PrefillWorker, Slot, errors, views
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import MAGIC, checksum, seal
 from kvplan.runtime.control.channel import ControlServer
@@ -138,8 +138,25 @@ def test_the_wrong_order(worker: PrefillWorker) -> None:
     for name in ("", 5, "x" * 300):
         with pytest.raises(errors.BadRequestError):
             worker.hold(name)  # type: ignore[arg-type]
-    with pytest.raises(errors.HandleError, match="holds 2 requests"):
+    with pytest.raises(errors.HandleError, match="2 held: withdraw them, or wait"):
         worker.suspend()
+
+
+def test_what_counts_against_the_limit_is_what_the_gauge_counts() -> None:
+    pool, given = views(ONE.prefill, 0, memory(Shape(1), Model(), 0)), {"limits": Limits(requests=2), "start": False}
+    with closing(PrefillWorker(ONE, 0, pool, InMemory(Hub()), identity=PREFILL, keys=Plain(), **given)) as worker:  # type: ignore[arg-type]
+        held = lambda: worker.counters.snapshot()["held_leases"]  # noqa: E731
+        worker.hold("a")
+        worker.hold("b")
+        worker.withdraw("a")
+        worker.withdraw("b")
+        assert held() == 2
+        with pytest.raises(errors.LimitedError, match="not yet taken from released"):
+            worker.hold("c")
+        assert len(worker.released()) == 2
+        assert held() == 0
+        worker.hold("c")
+        assert held() == 1
 
 
 def test_the_pool_is_the_workers_own(worker: PrefillWorker) -> None:

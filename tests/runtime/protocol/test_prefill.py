@@ -568,6 +568,17 @@ def test_a_done_after_the_end_of_its_hold_compares_nothing(bench: Bench) -> None
     assert bench.take(effects.Compare) == []
 
 
+def test_a_comparison_that_ends_after_its_hold_is_told_of_the_lease(bench: Bench) -> None:
+    """The blocks may hold another request by then."""
+    pin = bench.hold()
+    bench.claim(A)
+    bench.hear(A, wire.Done("r", pin, 1, **SUMS))
+    bench.tell(bench.core.leases.expire, LEASE)
+    bench.outputs.clear()
+    bench.tell(bench.core.dones.compared, A, "r", errors.ChecksumError("layer 0 differs"))
+    assert [(one.code, one.attempt) for one in bench.said(A)] == [("R046", 1)]
+
+
 @pytest.mark.parametrize("dropped", [False, True])
 def test_what_waits_for_its_checksums_is_kept_unless_its_reader_is_gone(bench: Bench, dropped: bool) -> None:
     pin = bench.hold()

@@ -10,7 +10,18 @@ from tests.runtime.protocol.prefill_bench import END, HERE, LEASE, THERE, Bench,
 
 from kvplan.plan.types import Blocks
 from kvplan.runtime import errors
-from kvplan.runtime.control.messages import AskBuffer, Bye, Failed, Leave, Stopped, WriteRequest, Written, pack
+from kvplan.runtime.control.messages import (
+    AskBuffer,
+    Bye,
+    Confirmed,
+    Done,
+    Failed,
+    Leave,
+    Stopped,
+    WriteRequest,
+    Written,
+    pack,
+)
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.effects import Counted
 
@@ -190,6 +201,19 @@ def test_a_chunk_of_other_blocks_fails_its_write(bench: Bench) -> None:
     assert [one.error.code for one in bench.outputs if isinstance(one, effects.WriteFailed)] == [errors.LeaseError.code]
     assert "the hold has other blocks of group 'kv'" in refused(bench)
     assert phases(bench) == [], "nothing of it was begun"
+
+
+def test_a_write_that_ends_after_its_hold_is_not_confirmed(bench: Bench) -> None:
+    """All decode workers have said Done, the last one in the same turn."""
+    pin = writing(bench)
+    bench.claim(B)
+    bench.hear(B, Done("r", pin, 1))
+    bench.hear(A, Done("r", pin, 1, sample=(1, 0)))
+    bench.outputs.clear()
+    bench.core.dones.compared(A, "r", None)
+    bench.tell(bench.core.writes.moved, KEY, 64)
+    assert [type(one) for one in bench.said(A)] == [Confirmed]
+    assert phases(bench) == []
 
 
 def test_who_cannot_be_reached_is_told_so(bench: Bench) -> None:
