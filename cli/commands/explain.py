@@ -73,10 +73,10 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
 
         title, more = f"{VERDICTS[RolloutVerdict(what)]}.", also(load((), asked.layouts), what)
         return {"code": what, "title": title, "text": f"A verdict of kvplan diff.\n\n{more}".strip()}
-    if CODE.fullmatch(what):
+    if code := what.upper() if CODE.fullmatch(what) else _code_of(what):
         asked.leave_out(f"{what} is a code")
-        return explain_code(what.upper())
-    if what.startswith(METRIC) and not is_path(what):
+        return explain_code(code)
+    if what.rpartition(":")[2].startswith(METRIC) and not is_path(what):
         asked.leave_out(f"{what} is a metric")
         return explain_metric(what)
     if what.endswith(plans.SUFFIX):
@@ -101,6 +101,15 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
     without = replace(asked, prefill="", decode="")
     without.leave_out(f"nothing is compiled of {what} without --prefill and --decode")
     return explain_side(found, name, side) if side else explain_model(found, name)
+
+
+def _code_of(what: str) -> str:
+    """The code of the error class of this name; empty if there is none."""
+    from kvplan.cli.codes import all_codes
+
+    if not what.endswith("Error"):
+        return ""
+    return next((code for code, known in all_codes().items() if known.title == what), "")
 
 
 def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]:
@@ -246,7 +255,10 @@ def explain_metric(asked: str) -> dict[str, Any]:
     from kvplan.runtime.ops.prometheus import SORTS
 
     sorts = {METRIC + metric.name: (sort, metric) for sort, metrics in SORTS.items() for metric in metrics}
-    name = ADDED.sub("", asked)
+    engine, _, told = asked.rpartition(":")
+    if engine:
+        raise BadInput("S022", f"{asked!r} is no metric of the runtime", f"docs/operations.md#metrics has {engine}'s")
+    name = ADDED.sub("", told)
     if name not in sorts:
         raise BadInput("S022", f"there is no metric {asked!r}", nearest_or_all(name, [*sorts]))
     sort, metric = sorts[name]

@@ -379,6 +379,22 @@ def test_a_metric_that_is_none_is_told_with_the_nearest() -> None:
     assert "did you mean 'kvplan_held_leases'?" in said.stderr
 
 
+def test_a_metric_of_an_engine_is_looked_up_in_the_docs() -> None:
+    said = run("vllm:kvplan_num_expired_reqs_total")
+    assert said.exit_code == 2
+    assert "docs/operations.md#metrics has vllm's" in said.stderr
+
+
+@pytest.mark.parametrize("name", ["LeaseError", "BadRequestError", "LimitedError"])
+def test_an_error_is_explained_by_the_name_of_its_class(name: str) -> None:
+    assert answer(name)["title"] == name
+
+
+@pytest.mark.parametrize("key", ["lease_s", "hold_s", "timeout_s"])
+def test_the_seconds_of_a_connector_are_explained(key: str) -> None:
+    assert "a connector's configuration" in answer(key)["title"]
+
+
 def test_the_values_of_a_label_are_told() -> None:
     assert "its label direction is read, write or other." in run("kvplan_moved_bytes_total").stdout
 
