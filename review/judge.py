@@ -29,6 +29,10 @@ class AcceptedKeys(FormKeys):
         ListShape(ScalarShape("rule"), bare=True, filled=True), "ids of rules, or categories", required=True
     )
     pair: YamlScalar | None = key(ScalarShape("name"), "the name of a pair; * stands for any letters", required=True)
+    change: tuple[YamlScalar, ...] = key(
+        ListShape(ScalarShape("digests"), bare=True, filled=True),
+        "digests of the plans before and after, as `kvplan diff` prints them; without it every change",
+    )
     reason: YamlScalar | None = key(SENTENCE, "why it is all right", required=True)
 
 
@@ -44,16 +48,23 @@ ACCEPT = Form("the file", AcceptKeys)
 
 @dataclass(frozen=True, slots=True)
 class Exempt:
-    """An exception: changes under `rules` are accepted in pairs whose names match the pattern `pair`."""
+    """An exception: changes under `rules` are accepted in pairs whose names match the pattern `pair`.
+
+    `change` are the ids of the changes that are meant, empty for all.
+    """
 
     rules: tuple[str, ...]
     word: str
     pair: str
     reason: str
     place: SourceSpan
+    change: tuple[str, ...] = ()
 
     def covers(self, pair: PairReview, change: Change) -> bool:
-        return change.rule in self.rules and self.names(pair.title)
+        return change.rule in self.rules and self.names(pair.title) and self.means(pair)
+
+    def means(self, pair: PairReview) -> bool:
+        return not self.change or pair.pair.change in self.change
 
     def names(self, title: str) -> bool:
         return fnmatchcase(title, self.pair)
@@ -91,9 +102,12 @@ class Judgement:
 
     def useless(self, one: Exempt) -> str:
         """The message for an unused exception: no changed plan has the name, or the plan does not change so."""
-        names = [pair.title for pair, _ in self.pairs]
-        if any(one.names(name) for name in names):
+        named = [pair for pair, _ in self.pairs if one.names(pair.title)]
+        if named and not any(map(one.means, named)):
+            return f"accepts {one.word} of {one.pair}, but another change of it: remove it"
+        if named:
             return f"accepts {one.word} of {one.pair}, which does not change: remove it"
+        names = [pair.title for pair, _ in self.pairs]
         near = close(one.pair, names)
         return f"accepts {one.word} of {one.pair}, and no plan of that name changes: " + (
             f"did you mean '{near}'?" if near else "remove it"
@@ -165,7 +179,7 @@ def _exempt(sink: Sink, entry: AcceptedKeys) -> Exempt | None:
         message = f"{entry.pair} is accepted without a reason"
         sink.add("S037", message, entry.reason.span, help=f"write in place of {WHY} why it is all right")
     rules = tuple(rule for word in entry.rule for rule in _rules(sink, word))
-    return Exempt(rules, ", ".join(entry.rule), entry.pair, entry.reason, entry.rule[0].span)
+    return Exempt(rules, ", ".join(entry.rule), entry.pair, entry.reason, entry.rule[0].span, entry.change)
 
 
 def _rules(sink: Sink, word: YamlScalar) -> tuple[str, ...]:

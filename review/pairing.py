@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import zip_longest
 from pathlib import PurePosixPath
 
@@ -24,6 +25,11 @@ class PlanFile:
         """The name of the plan: its path without the suffix."""
         return self.path.removesuffix(".py")
 
+    @property
+    def short_digest(self) -> str:
+        """The first letters of the plan's digest; of its text's, if the plan cannot be read."""
+        return (self.plan.digest if self.plan else sha256(self.text.encode()).hexdigest())[:8]
+
 
 @dataclass(frozen=True, slots=True)
 class FilePair:
@@ -42,6 +48,11 @@ class FilePair:
     def plans(self) -> tuple[Plan | None, Plan | None]:
         """Both plans, None for one that does not exist or cannot be read."""
         return self.before.plan if self.before else None, self.after.plan if self.after else None
+
+    @property
+    def change(self) -> str:
+        """The id of the change, `0a1b2c3d-4e5f6a7b`: the digests before and after, `none` without a plan."""
+        return "-".join(file.short_digest if file else "none" for file in (self.before, self.after))
 
     @property
     def full_title(self) -> str:

@@ -175,24 +175,21 @@ def how_to_accept(judgement: Judgement) -> list[str]:
     """Entries to paste into the file of exceptions; empty if neither --fail-on nor an exception is in use."""
     if judgement.strict and not judgement.used:
         return []
-    pairs: dict[tuple[str, ...], list[str]] = {}
-    for pair, failing in judgement.pairs:
-        pairs.setdefault(tuple(dict.fromkeys(change.rule for change in failing)), []).append(pair.title)
+    by_rules = grouped(
+        (tuple(dict.fromkeys(change.rule for change in failing)), pair) for pair, failing in judgement.pairs
+    )
     return [
-        f'- {{rule: [{", ".join(rules)}], pair: {name}, reason: "{WHY}"}}'
-        for rules, titles in pairs.items()
-        for name in (_patterns(titles) if rules else ())
+        f"- {{rule: [{', '.join(rules)}], pair: {name}, change: [{', '.join(one.pair.change for one in some)}], "
+        f'reason: "{WHY}"}}'
+        for rules, pairs in by_rules.items()
+        for name, some in (grouped((_pattern(pair.title, len(pairs)), pair) for pair in pairs) if rules else {}).items()
     ]
 
 
-def _patterns(titles: Sequence[str]) -> list[str]:
-    """Names as YAML; more than FEW become a pattern for their folder. Two files that are compared have no names."""
-    if titles == [""]:
-        return ['"*"']
-    if len(titles) <= FEW:
-        return list(dict.fromkeys(titles))
-    folders = {title: title.rpartition("/")[0] for title in titles}
-    return list(dict.fromkeys(f"{folder}/*" if folder else title for title, folder in folders.items()))
+def _pattern(title: str, count: int) -> str:
+    """A name as YAML; if more than FEW have it, a pattern for its folder. Two files that are compared have no names."""
+    folder = title.rpartition("/")[0]
+    return f"{folder}/*" if folder and count > FEW else title or '"*"'
 
 
 def listed_plans(review: Review) -> list[tuple[str, str]]:

@@ -626,6 +626,23 @@ def test_what_fails_is_accepted_by_the_lines_it_shows_and_by_no_less(repository:
     assert (said.exit_code, "- {rule: [" in said.stdout) == (1, True)
 
 
+def test_the_lines_it_shows_accept_no_other_change_by_the_same_rules(repository: Path) -> None:
+    """The file lives on after a merge: it must not accept a later change, not even back to the plan of this one."""
+    words = ["diff", "git:HEAD:plans", "deploy.yaml", "--fail-on", "BYTES"]
+    edit("decode: [tp=2]", "decode: [tp=4]", "deploy.yaml")
+    entries = re.findall(r'^  - \{(.*reason: "WHY")\}$', run(*words).stdout, re.MULTILINE)
+    accept(*(entry.replace("WHY", "two to four") for entry in entries))
+    assert run(*words).exit_code == 0
+    edit("decode: [tp=4]", "decode: [tp=8]", "deploy.yaml")
+    said = run(*words)
+    assert (said.exit_code, "accepted:" in said.stdout) == (1, False)
+    assert "of mini/chat, but another change of it: remove it" in " ".join(said.stdout.split())
+    compiled()
+    git("commit", "-qam", "eight")
+    edit("decode: [tp=8]", "decode: [tp=4]", "deploy.yaml")
+    assert run(*words).exit_code == 1
+
+
 def test_two_files_are_accepted_by_the_lines_it_shows(repository: Path) -> None:
     words = ["diff", "plans/mini/chat.py", "plans/mini/p_tp2__d_tp1.py", "--fail-on", "BYTES"]
     entries = re.findall(r'^  - \{(.*reason: "WHY")\}$', run(*words).stdout, re.MULTILINE)
