@@ -194,7 +194,10 @@ def _text(data: bytes) -> str:
 
 def _revision(text: str, like: str | None) -> Mapping[str, str]:
     revision, colon, path = text.removeprefix(GIT).partition(":")
-    path = (path if colon else like or "").removeprefix(GIT)
+    path = path if colon else _path_of(like or "")
+    if not colon and not path and like:
+        help = f"give one of them its path, for example {GIT}{revision}:plans"
+        raise BadInput("S021", f"neither {like!r} nor {text!r} has the path of plans", help)
     if not path or not revision or revision.startswith("-"):
         raise BadInput("S021", f"there is no plan or directory {text!r}", HELP)
     _check_is_no_index(Path(path), text)
@@ -214,6 +217,13 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
         return {"": _listed(text, found[""].encode(), pin)}
     pins = _index_of(Path(path), lambda file: _at(revision, file))
     return _of_directory({name: text.encode() for name, text in found.items()}, f"{revision}:{path}", pins)
+
+
+def _path_of(name: str) -> str:
+    """Return the path of plans that a name has, empty for a revision without one."""
+    if not name.startswith(GIT):
+        return name.rpartition(":")[2] if revision(name) else name
+    return name.removeprefix(GIT).partition(":")[2]
 
 
 def _nearest_revision(text: str, revision: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,9 @@ from kvplan.plan.types import Plan
 from kvplan.review.changes import Change
 from kvplan.review.facts import DEFAULT, Value
 from kvplan.review.review import PairReview, Review
+from kvplan.review.rules import POSITION
+
+WORD = re.compile(r"[^\s(),]+")
 
 
 def with_defaults(review: Review, models: Sequence[Path], layouts: Sequence[Path]) -> Review:
@@ -29,7 +33,21 @@ def with_defaults(review: Review, models: Sequence[Path], layouts: Sequence[Path
 
 
 def _filled(library: Library, one: PairReview) -> PairReview:
-    return replace(one, changes=tuple(_change(library, one, change) for change in one.changes))
+    """The pair with known values, an engine before its options, without options that another engine has likewise."""
+    known = [_change(library, one, change) for change in one.changes]
+    replaced = {change.subject.side for change in known if _is_engine(change)}
+    kept = [change for change in known if not (change.subject.side in replaced and _has_equal_values(change))]
+    return replace(one, changes=tuple(sorted(kept, key=lambda each: (POSITION[each.rule], not _is_engine(each)))))
+
+
+def _is_engine(change: Change) -> bool:
+    return change.rule == "OPTION" and change.subject.name == "engine"
+
+
+def _has_equal_values(change: Change) -> bool:
+    """Whether an option has the same value, which two engines may call by different names."""
+    before, after = ({*WORD.findall(str(value))} - {"default"} for value in (change.before, change.after))
+    return change.rule == "OPTION" and bool(before & after)
 
 
 def _change(library: Library, one: PairReview, change: Change) -> Change:

@@ -11,7 +11,18 @@ from kvplan.review.judge import Judgement
 from kvplan.review.review import Review
 from kvplan.review.rollout import FleetRollout
 from kvplan.review.rules import RULES, Category
-from kvplan.review.summary import cost_hint, headline, how_to_accept, listed_plans, outcome, refusal, sections
+from kvplan.review.summary import (
+    UNCOMPARED,
+    cost_hint,
+    headline,
+    how_to_accept,
+    lacks_layouts,
+    listed_plans,
+    outcome,
+    refusal,
+    sections,
+    without_effect,
+)
 from kvplan.review.verdict import VerdictPart, verdict_parts
 
 
@@ -25,7 +36,8 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
     parts += [_table((*found.causes, *found.effects, *found.costs), len(review.changed))]
     if found.left_out:
         parts.append(f"As a consequence also {listed([_also(rule) for rule in found.left_out], 'and')}.")
-    parts.append(cost_hint(review))
+    parts += [UNCOMPARED[0].upper() + UNCOMPARED[1:] + "."] if lacks_layouts(review, found) else []
+    parts += [without_effect(review), cost_hint(review)]
     parts += [*_lists(review), fleet, _exceptions(judgement), outcome(judgement)]
     parts += [_to_accept(judgement)]
     return "\n\n".join(part for part in parts if part)

@@ -74,6 +74,8 @@ class Review:
     folders: tuple[Path, ...] = ()
     missing: tuple[PairReview, ...] = ()
     refused: tuple[RefusedPair, ...] = ()
+    # Whether layout files were not compared, because nothing names the user's own ones.
+    uncompared: bool = False
 
     @property
     def pairs(self) -> tuple[PairReview, ...]:
@@ -83,7 +85,14 @@ class Review:
         """The review of one of its pairs."""
         kinds = (self.changed, self.new, self.gone, self.renamed)
         changed, new, gone, renamed = (tuple(one for one in some if one is pair) for some in kinds)
-        return Review(changed, new, gone, 0, renamed=renamed)
+        return Review(changed, new, gone, 0, self.layouts, renamed)
+
+    def layouts_of(self, pair: PairReview) -> tuple[str, ...]:
+        """The changed layout files that concern a pair; `layout` if something else changed what it stores."""
+        old, new = pair.pair.plans
+        paths = dict.fromkeys(one.path for one in _causes(self.layouts, [pair]))
+        stored = old is not None and new is not None and old.model_digest != new.model_digest
+        return (*paths,) or (("layout",) if stored else ())
 
     @property
     def verdict(self) -> RolloutVerdict:

@@ -66,6 +66,12 @@ class RolloutOrder:
     cut: int = 0
 
     @property
+    def silent(self) -> bool:
+        """Whether pairs can talk now, and none can after some step that rolls only a part of the engines."""
+        now, *steps = self.steps[:-1]
+        return now.pairs > 0 and any(step.pairs == 0 for step in steps[:-1])
+
+    @property
     def alone(self) -> int:
         """The number of engines that cannot talk to anyone after the worst step, while OLD is in the index."""
         return max(step.alone for step in self.steps[:-1])

@@ -14,6 +14,7 @@ from kvplan.review.rules import RolloutVerdict
 
 DIGITS = 8
 NO_OPTIONS = " What follows is of engines without plan_options."
+BESIDE = "start engines of NEW beside the old ones, or stop both sides"
 ADVICE = {
     "nothing": "no engine has to be rolled",
     "prefill": "roll prefill; decode stays as it is",
@@ -57,10 +58,12 @@ def advice(one: ModelRollout) -> str:
     if one.options:
         rolled = "" if best.name == "nothing" else f"{said}, and "
         return f"{one.model}: {rolled}restart both sides of {numbered(one.options)} with new plan_options.{NO_OPTIONS}"
+    if best.silent:
+        return f"{one.model}: no order keeps a pair talking: {BESIDE}.{alone}"
     if best.alone <= now:
         return f"{one.model}: {said}.{alone}"
     left = f"Meanwhile {_nobody(best.alone - now, 'more engine')}"
-    return f"{one.model}: {said}. {left}: start engines of NEW beside them, or stop both sides.{alone}"
+    return f"{one.model}: {said}. {left}: {BESIDE}.{alone}"
 
 
 def steps(one: ModelRollout) -> list[str]:

@@ -75,7 +75,7 @@ MEANINGS = {
     Category.TEXT: CategoryMeaning(
         "names, comments or options",
         "what an option causes has rules of its own",
-        "Nothing: engines do not compare it.",
+        "Nothing: engines do not compare names and comments. What an option causes is reported, too: look there.",
     ),
     Category.COST: CategoryMeaning(
         "more or fewer descriptors or bytes",
@@ -122,7 +122,7 @@ TABLE = (
     DiffRule("FILE_TEXT", TEXT, "A plan's text changes, and its digest does not.",
              advice="Nothing, unless somebody edited the plan: `compile --check` tells."),
     DiffRule("FILE_NAME", TEXT, "A plan lies in another file.", detail="the file's name"),
-    DiffRule("TITLE", TEXT, "The model has another title."),
+    DiffRule("TITLE", TEXT, "The model has another title.", cause=True),
     DiffRule("MODEL_NAME", TEXT, "The model has another name.", cause=True),
     DiffRule("OPTION", TEXT, "An option of a side has another value; other rules tell what follows.", cause=True,
              advice="Check that the author means it. The verdict of `kvplan diff` says which engines restart with it."),

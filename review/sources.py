@@ -56,7 +56,7 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
     models = _own_models((old, new), layouts)
     pairs = [_refused(of, *one) for of, one in refused]
     answer = review(before, after, _layouts(old, new, models, layouts), len(same), pairs)
-    answer, errors = _completed(answer, models, layouts), [one for _, one in refused]
+    answer, errors = _completed(answer, (old, new), models, layouts), [one for _, one in refused]
     if not indexed:
         return Compared(answer, errors)
     alike = {path: _file(path, texts[0][path], old) for path in same}
@@ -85,13 +85,15 @@ def change_of(old: tuple[str, str], new: tuple[str, str], layouts: Sequence[Path
     The name is empty if the plan was compiled just now. Raises BadInput, DslError, PlanFormatError.
     """
     before, after = ({"": _file("", text, name or "the plan")} for name, text in (old, new))
-    return _completed(review(before, after, _layouts(old[0], new[0] or os.curdir, (), layouts)), (), layouts)
+    names = old[0], new[0] or os.curdir
+    return _completed(review(before, after, _layouts(*names, (), layouts)), names, (), layouts)
 
 
-def _completed(answer: Review, models: Sequence[Path], layouts: Sequence[Path]) -> Review:
+def _completed(answer: Review, names: tuple[str, str], models: Sequence[Path], layouts: Sequence[Path]) -> Review:
     """The review with defaults, and with the folders in which commands find its layout files."""
     folders = dict.fromkeys([*layouts, *(model.parent for model in models)])
-    return replace(with_defaults(answer, models, layouts), folders=tuple(folders))
+    uncompared = not folders and len({*map(plans.revision, names)}) > 1
+    return replace(with_defaults(answer, models, layouts), folders=tuple(folders), uncompared=uncompared)
 
 
 def former(revision: str, path: str) -> tuple[str, str] | None:

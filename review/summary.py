@@ -7,23 +7,25 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kvplan.compiler.emit.header import HERE
 from kvplan.compiler.words import many
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.dsl.text.grouped import grouped
-from kvplan.plan.types import Plan
 from kvplan.review.changes import Change
 from kvplan.review.fold import FoldedChange, Where, alone, folded, places
 from kvplan.review.judge import WHY, Judgement, categories
+from kvplan.review.pairing import PlanFile
 from kvplan.review.review import PairReview, RefusedPair, Review
 from kvplan.review.rules import MEANINGS, RULES, Category, RolloutVerdict
 from kvplan.review.verdict import FEW, named
 
 COST = "COST of a pair, summed over its decode workers"
+UNCOMPARED = "layout files were not compared: give --layouts DIR to see the changed key"
 EXPLAIN = "`kvplan explain RULE` says what a rule means and what to do."
 # The cause if no rule reports one, by whether only texts change.
 UNTOLD = {
     False: "no option and no number of a layout: an engine's file, or kvplan itself",
-    True: "titles or comments, which a layout, another kvplan or somebody by hand changed: compile --check compares",
+    True: "comments, which a layout, another kvplan or somebody by hand changed: compile --check compares",
 }
 # If a plan has a change of these categories, its changes that only follow from others are left out.
 NEWS = (Category.PLAN, Category.BYTES)
@@ -54,6 +56,7 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
     layouts = ((f"{one.path}: {one.key}", one.before or "none", one.after or "none") for one in review.layouts)
     causes = [ToldChange("", f"{where}: {before} → {after}") for where, before, after in layouts]
     causes += _as_sentences(found.causes, count)
+    causes += [ToldChange("", UNCOMPARED)] if lacks_layouts(review, found) else []
     if review.changed and not causes:
         causes = [ToldChange("", UNTOLD[all(pair.verdict is RolloutVerdict.TEXT for pair in review.changed)])]
     effects = _as_sentences(found.effects, count)
@@ -62,8 +65,27 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
         effects.append(
             ToldChange("", f"{'also' if effects else 'only'} {listed(named, 'and')}: details by kvplan diff --verbose")
         )
+    effects += [ToldChange("", said) for said in [without_effect(review)] if said]
     costs = _as_sentences(found.costs, count) + [ToldChange("", hint) for hint in [cost_hint(review)] if hint]
     return [("CAUSE", causes), ("WHAT FOLLOWS", effects), (COST, costs)]
+
+
+def lacks_layouts(review: Review, found: Sections) -> bool:
+    """Whether a key of the user's own layout files may be the cause, and these were not compared."""
+    own = any(_has_own_layouts(pair.pair.after) for pair in review.changed)
+    return review.uncompared and own and any(one.category is Category.BYTES for one in found.causes)
+
+
+def without_effect(review: Review) -> str:
+    """A sentence about pairs whose compile options change nothing but the digest; empty if there are none."""
+    bare = [pair for pair in review.changed if {"COMPILE_OPTION"} <= {*pair.rules} <= {"COMPILE_OPTION", "FILE_NAME"}]
+    where = f" in {named(bare)}" if len(bare) < len(review.changed) else ""
+    return f"The same bytes move{where}: a restart for this alone gains nothing." if bare else ""
+
+
+def _has_own_layouts(file: PlanFile | None) -> bool:
+    """Whether a plan is compiled with the user's own layout files: its header has a command that names them."""
+    return file is not None and HERE in file.text
 
 
 def _as_sentences(changes: Sequence[FoldedChange], count: int) -> list[ToldChange]:
@@ -131,17 +153,22 @@ def cost_hint(review: Review) -> str:
         for change in pair.changes
         if RULES[change.rule].category is Category.COST and change.share is not None and change.share > 0
     ]
-    old, plan = review.changed[max(grown)[1]].pair.plans if grown else (None, None)
-    if plan is None:
+    if not grown:
         return ""
+    pair = review.changed[max(grown)[1]].pair
     which = f" of plan {max(grown)[1] + 1}" if len(review.changed) > 1 else ""
-    before, after = _advise(old, review.folders) if old else "", _advise(plan, review.folders)
+    before, after = (_advise(file, review.folders) for file in (pair.before, pair.after))
     former = f"; the time of OLD: {before}" if before not in ("", after) else ""
     return f"The time of NEW{which}, and which settings lower it: {after}{former}"
 
 
-def _advise(plan: Plan, folders: Sequence[Path]) -> str:
-    own = "".join(f" --layouts {shlex.quote(str(path))}" for path in folders)
+def _advise(file: PlanFile | None, folders: Sequence[Path]) -> str:
+    """The command for a plan, with the user's own layouts if the plan needs them; empty if it cannot be read."""
+    plan = file.plan if file else None
+    if plan is None:
+        return ""
+    names = [shlex.quote(str(path)) for path in folders] or ["DIR"]
+    own = "".join(f" --layouts {name}" for name in names) if _has_own_layouts(file) else ""
     return f"kvplan advise {plan.model} --prefill {plan.prefill.key} --decode {plan.decode.key}{own}"
 
 

@@ -9,8 +9,8 @@ from kvplan.compiler.words import DOCS, many
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import FORMAT
-from kvplan.review.changes import SIDES
-from kvplan.review.facts import DEFAULT
+from kvplan.review.changes import SIDES, Change
+from kvplan.review.facts import DEFAULT, Value
 from kvplan.review.review import NEW, OLD, PairReview, Review
 from kvplan.review.rules import RELOAD, RolloutVerdict
 
@@ -107,8 +107,8 @@ def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
     return VerdictPart(
         f"Only {said}.",
         (
-            _index(pairs, old),
-            f"While {other} keeps running, restart {_restarts(pairs)}",
+            _index(review, pairs, old),
+            f"While {other} keeps running, restart {_restarts(review, pairs)}",
         ),
     )
 
@@ -117,12 +117,12 @@ def _together(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
     sentence = (
         f"Roll out both sides{_which_pairs(review, pairs, ' of ')} together: old and new engines refuse each other."
     )
-    return VerdictPart(sentence, (_index(pairs), f"{BESIDE}. Start {_restarts(pairs)}"))
+    return VerdictPart(sentence, (_index(review, pairs), f"{BESIDE}. Start {_restarts(review, pairs)}"))
 
 
-def _index(pairs: Sequence[PairReview], old: str = "") -> str:
+def _index(review: Review, pairs: Sequence[PairReview], old: str = "") -> str:
     """The step that puts both plans into one index; `old` is the side of the engines that need the old one."""
-    written = all({"OPTION", "COMPILE_OPTION"} & {*pair.rules} for pair in pairs)
+    written = all({"OPTION", "COMPILE_OPTION"} & {*pair.rules} and not review.layouts_of(pair) for pair in pairs)
     alone = f"If the index has only the plans of NEW, old {old}engines cannot connect"
     return f"{INDEX}{BY_NAME if written else ''}. {alone}"
 
@@ -139,9 +139,9 @@ def named(pairs: Sequence[PairReview]) -> str:
     return listed([pair.pair.full_title for pair in pairs], "and") if len(pairs) <= FEW else many(len(pairs), "pair")
 
 
-def _restarts(pairs: Sequence[PairReview]) -> str:
+def _restarts(review: Review, pairs: Sequence[PairReview]) -> str:
     """`decode with tp=1`; if pairs differ, `chat decode with tp=1; next prefill with tp=2`."""
-    alike = grouped((_settings(pair), pair) for pair in pairs)
+    alike = grouped((_settings(pair) + _news(review, pair), pair) for pair in pairs)
     if len(alike) == 1:
         return next(iter(alike))
     if len(alike) > FEW:
@@ -150,23 +150,50 @@ def _restarts(pairs: Sequence[PairReview]) -> str:
 
 
 def _settings(pair: PairReview) -> str:
-    """The sides of a pair that restart, each with its changed options: `prefill with tp=4, decode`."""
-    sides = [_with(side, _options(pair, "OPTION", side)) for side in pair.rolls]
-    chosen = _options(pair, "COMPILE_OPTION", "")
-    return listed(sides, "and") + (f", both with plan_options {' '.join(chosen)}" if chosen else "")
+    """The sides of a pair that restart, each with its changed options: `prefill as before, and decode with tp=1`."""
+    options = {side: _side(pair, side) for side in pair.rolls}
+    unlike = any(options.values())
+    return listed([side + (text or (" as before," if unlike else "")) for side, text in options.items()], "and")
 
 
-def _with(side: str, options: Sequence[str]) -> str:
-    return f"{side} with {' '.join(options)}" if options else side
+def _side(pair: PairReview, side: str) -> str:
+    """The options of a side to start it with: those that change, all if another engine has its place."""
+    changed = {one.subject.name: one for one in _changed(pair, "OPTION", side)}
+    if "engine" in changed:
+        _, plan = pair.pair.plans
+        key = getattr(plan, side).key if plan else ""
+        return f" as {key} in place of {plain(changed['engine'].before)}"
+    return f" with {_options(changed.values())}" if changed else ""
 
 
-def _options(pair: PairReview, rule: str, side: str) -> list[str]:
-    every = (one for one in pair.changes if one.rule == rule and one.subject.side == side)
-    return [
-        f"{name} left out" if one.after in (None, DEFAULT) else f"{name}={one.after}"
-        for one in every
-        for name in [one.subject.name.removeprefix("--")]
-    ]
+def _news(review: Review, pair: PairReview) -> str:
+    """The words for news that are no options of a side: compile options, layout files."""
+    files, chosen = review.layouts_of(pair), _changed(pair, "COMPILE_OPTION", "")
+    new = [f"plan_options {_options(chosen)}"] if chosen else []
+    new += [f"the new {listed(files, 'and') if len(files) <= FEW else 'layout files'}"] if files else []
+    given = any(_side(pair, side) for side in pair.rolls)
+    both = ", both" if len(pair.rolls) > 1 else ","
+    return f"{both if given or chosen else ''} with {listed(new, 'and')}" if new else ""
+
+
+def _changed(pair: PairReview, rule: str, side: str) -> list[Change]:
+    return [one for one in pair.changes if one.rule == rule and one.subject.side == side]
+
+
+def _options(changes: Iterable[Change]) -> str:
+    """`tp=1,block=64 and order left out`."""
+    values = [(one.subject.name.removeprefix("--"), plain(one.after)) for one in changes]
+    given = ",".join(f"{name}={value}" for name, value in values if value)
+    return listed([*filter(None, [given]), *(f"{name} left out" for name, value in values if not value)], "and")
+
+
+def plain(value: Value | None) -> str:
+    """A value as an author writes it, without the words beside it: `nhd` of `LBNHC (nhd)`; empty for none."""
+    if value in (None, DEFAULT):
+        return ""
+    said, _, words = str(value).partition(" (")
+    alias = words.rstrip(")").split(", ")[0]
+    return said if alias in ("", "default") else alias
 
 
 def _gone(count: int) -> str:

@@ -47,12 +47,12 @@ def command(
     """Compare plans by what they do.
 
     OLD and NEW are each a deployment file, which is compiled first, a plan, a directory of plans, git:REVISION:PATH of
-    a plan or such a directory, or git:REVISION (with the path of the other one).
+    a plan or such a directory, or git:REVISION (with the path of the other one); git: may be left out.
 
     With --fleet it also says which engines change, which of them can talk while one index has the plans of both OLD
     and NEW, and which to roll out first. --prefix, --ca, --cert, --cert-key and --seconds are etcd connection options.
 
-    Exit codes: 0 no rule fails, 1 a rule fails, 3 a pair of a deployment is refused.
+    Exit codes: 0 nothing fails, 1 a rule fails, 2 bad input, 3 a pair of a deployment is refused, 70 a fault of kvplan.
     """
     if not fleet:
         leave_out("these are of the etcd of --fleet", etcd.given())

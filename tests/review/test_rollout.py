@@ -117,8 +117,7 @@ def test_who_is_alone_on_its_side_cannot_be_rolled_by_halves(prefill: int, decod
     assert {order.name for order in found.models[0].orders} == {"prefill first", "decode first"}
     assert best(found).alone == prefill + decode
     assert rollout_words.advice(found.models[0]) == (
-        f"m: roll prefill first, then decode. Meanwhile {prefill + decode} more engines cannot talk to anyone: "
-        "start engines of NEW beside them, or stop both sides."
+        "m: no order keeps a pair talking: start engines of NEW beside the old ones, or stop both sides."
     )
 
 

@@ -255,7 +255,7 @@ def test_every_form_has_the_same_verdict_and_categories(repository: Path) -> Non
             f"{one} ({MEANINGS[Category(one)].brief})" for one in categories.split(", ")
         ) in " ".join(said[form].split())
         assert answer["sentence"] in " ".join(said[form].replace("**", "").split())
-    assert "restart decode with tp=4 order=LBNHC (nhd)" in answer["sentence"]
+    assert "restart decode with tp=4,order=nhd" in answer["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -431,7 +431,7 @@ def test_text_alone(repository: Path) -> None:
     edit("title: Mini", "title: Maxi")
     said = run("diff", "plans", "deploy.yaml", "--fail-on", "bytes", "--fail-on", "plan")
     assert (said.exit_code, "Only the text changes: old and new engines can talk." in said.stdout) == (0, True)
-    assert "CAUSE\n  titles or comments" in said.stdout
+    assert "CAUSE\n  TITLE " in said.stdout
     assert "those can talk" not in said.stdout, "it is said once"
 
 
@@ -526,7 +526,7 @@ def test_other_compile_options_ask_for_a_restart(repository: Path) -> None:
     edit("decode: [tp=2]", "decode: [tp=4]", "deploy.yaml")
     said = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)
     assert said["sentence"].startswith("Roll out both sides together")
-    assert "Start prefill and decode with tp=4, both with plan_options elect=spread." in said["sentence"]
+    assert "Start prefill as before, and decode with tp=4, both with plan_options elect=spread." in said["sentence"]
     assert "keeps running" not in said["sentence"]
     assert (said["plans"][0]["verdict"], said["plans"][0]["rolls"]) == ("together", ["prefill", "decode"])
 
@@ -580,6 +580,106 @@ def test_a_verdict_names_the_side_that_changes(repository: Path, prefill: str, d
     step = f"2. While {kept} keeps running, restart {rolls[0]} with tp=4."
     assert (step in answer["sentence"]) == (len(rolls) == 1)
     assert answer["verdict"] == answer["plans"][0]["verdict"] == ("together" if len(rolls) == 2 else "one-side")
+
+
+def sentence(*words: str) -> str:
+    answer: str = json.loads(run("diff", "git:HEAD:plans", "deploy.yaml", *words, "--format", "json").stdout)[
+        "sentence"
+    ]
+    return answer
+
+
+def test_options_are_of_the_side_that_has_them(repository: Path) -> None:
+    """A layout and options of decode change: prefill restarts without other options, and no deployment has both."""
+    edit("state: 128", "state: 64")
+    edit("decode: [tp=2]", "decode: ['tp=1,block=96']", "deploy.yaml")
+    said = sentence()
+    assert "prefill as before, and decode with tp=1,block=96" in said
+    assert "with the new mine/mini.yaml" in said
+    assert "keep the old pair" not in said
+
+
+def test_a_changed_layout_goes_to_the_engines(repository: Path) -> None:
+    edit("state: 128", "state: 64")
+    assert "Start prefill and decode with the new mine/mini.yaml." in sentence()
+    compiled()
+    said = json.loads(run("diff", "git:HEAD", "plans", "--format", "json").stdout)["sentence"]
+    assert "Start prefill and decode with the new layout." in said
+
+
+def test_another_engine_is_told_as_one_with_its_side(repository: Path) -> None:
+    """Options that one engine lacks, or has by default, are no causes beside another engine."""
+    edit("models: [mine/mini.yaml]", "models: [qwen3-0.6b]", "deploy.yaml")
+    edit("decode: [tp=2]", "decode: ['tp=2,order=nhd']", "deploy.yaml")
+    compiled()
+    git("add", ".")
+    git("commit", "-qam", "nhd")
+    edit("decode: ['tp=2,order=nhd']", "decode: ['engine=sglang,tp=2']", "deploy.yaml")
+    assert "restart decode as engine=sglang,tp=2 in place of vllm." in sentence()
+    said = run("diff", "git:HEAD:plans", "deploy.yaml").stdout
+    cause = said.partition("CAUSE\n")[2].partition("\n\n")[0].splitlines()
+    assert re.fullmatch(r"  OPTION +engine: vllm \(default\) → sglang  \[decode\]", cause[0])
+    assert not [line for line in cause if "order" in line]
+
+
+def test_values_to_copy_are_those_of_a_side(repository: Path) -> None:
+    edit("decode: [tp=2]", "decode: ['tp=1,order=nhd']", "deploy.yaml")
+    assert "restart decode with tp=1,order=nhd." in sentence()
+
+
+def test_compile_options_that_change_no_bytes_say_so(repository: Path) -> None:
+    edit("prefill: [tp=2], decode: [tp=2]", "prefill: [tp=2], decode: [tp=2], options: {elect: spread}", "deploy.yaml")
+    for form in ("text", "markdown"):
+        said = " ".join(run("diff", "plans", "deploy.yaml", "--format", form).stdout.split())
+        assert "The same bytes move: a restart for this alone gains nothing" in said
+
+
+def test_two_revisions_need_one_path(repository: Path) -> None:
+    edit("decode: [tp=2]", "decode: [tp=4]", "deploy.yaml")
+    compiled()
+    git("commit", "-qam", "four")
+    expected = run("diff", "git:HEAD~1:plans", "git:HEAD:plans").stdout
+    assert "1 plan changes" in expected
+    for old, new in (("git:HEAD~1", "git:HEAD:plans"), ("git:HEAD~1:plans", "git:HEAD"), ("HEAD~1", "git:HEAD:plans")):
+        assert run("diff", old, new).stdout == expected
+    said = run("diff", "git:HEAD~1", "git:HEAD")
+    assert (said.exit_code, "git:HEAD~1:plans" in said.stderr) == (2, True)
+
+
+def test_layouts_that_are_not_compared_are_told(repository: Path) -> None:
+    edit("state: 128", "state: 64")
+    compiled()
+    told = "layout files were not compared: give --layouts DIR"
+    assert told in run("diff", "git:HEAD", "plans").stdout
+    assert told not in run("diff", "git:HEAD", "plans", "--layouts", "mine").stdout
+
+
+def test_a_title_is_a_cause(repository: Path) -> None:
+    edit("title: Mini", "title: Small")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml").stdout
+    assert "CAUSE\n  TITLE           title: Mini → Small\n" in said
+    assert "WHAT FOLLOWS" not in said
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_printed_command_has_layouts_if_it_needs_them(repository: Path, own: bool) -> None:
+    """A model of another name would be advised otherwise, or none at all."""
+    model = "mine/mini.yaml" if own else "qwen3-0.6b"
+    rows = [
+        f"  - {{name: a, models: [{model}], prefill: [tp=2], decode: [{side}]}}"
+        for side in ("tp=2", '"tp=2,order=nhd"')
+    ]
+    other = "  - {name: b, models: [mine/mini.yaml], prefill: [tp=2], decode: [tp=2]}"
+    for row in rows:
+        Path("deploy.yaml").write_text(
+            f"kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n{row}\n{'' if own else other}\n"
+        )
+        compiled("new" if row is rows[1] else "old")
+    said = " ".join(run("diff", "old", "new").stdout.split())
+    assert ("--layouts DIR" in said.partition("kvplan advise")[2]) == own
+    compiled("new")
+    said = " ".join(run("diff", "old", "deploy.yaml").stdout.split())
+    assert ("--layouts mine" in said.partition("kvplan advise")[2]) == own
 
 
 def test_pairs_of_which_other_sides_change_have_one_list_of_steps(repository: Path) -> None:
