@@ -72,7 +72,10 @@ def compile_pair(
         raise _with_command(error, library, found, prefill, decode) from error
     profile = library.machine((options or {}).get(MACHINE, library.default_machine))
     extra = _own_layouts(library, profile.name, *sides_of)
-    doubts = (*found.doubts, *warnings_of(library, found, [side.engine for side in sides_of]))
+    doubts = (
+        *(_coded(doubt, "W001") for doubt in found.doubts),
+        *warnings_of(library, found, [side.engine for side in sides_of]),
+    )
     layers = stored_layers(found, {cache.name for side in sides_of for cache in side.caches})
     return compile_bound(*sides_of, options, found.title, extra, doubts, profile, layers)
 
@@ -81,7 +84,14 @@ def warnings_of(library: Library, model: Model, engines: Sequence[str]) -> tuple
     """Return sentences about unusual numbers and layers of a model, beyond the doubts that its file keeps."""
     used = [library.engine(name) for name in sorted({*engines})]
     doubts = (*library.number_doubts(model, used), *library.crowded(model))
-    return tuple(filter(None, (*(each.message for each in doubts), undeclared(model))))
+    bare = undeclared(model)
+    return tuple(
+        _coded(*each) for each in (*((d.message, d.code) for d in doubts), *([(bare, "W004")] if bare else []))
+    )
+
+
+def _coded(sentence: str, code: str) -> str:
+    return f"{sentence.rstrip('.')} ({code})"
 
 
 def compile_bound(
@@ -110,7 +120,7 @@ def compile_bound(
     plan = digest.sealed(staged(plan, chosen["strategy"], machine)) if machine else plan
     sides = (("prefill", prefill), ("decode", decode))
     notes = tuple(f"{name}: {note}" for name, side in sides for note in (*side.notes, *_unprobed(side)))
-    notes = (*(f"{DOUBT}{doubt.rstrip('.')}" for doubt in doubts), *notes)
+    notes = (*(f"{DOUBT}{doubt}" for doubt in doubts), *notes)
     proved = claim(there, skipped)
     about = plan_cost(plan, proved=proved, notes=notes)
     about = replace(with_strategies(about, plan, machine) if machine else about, layers=layers)

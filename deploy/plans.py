@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kvplan.compiler.cost.cost import PlanCost
-from kvplan.compiler.emit.header import names_sides, written_facts
+from kvplan.compiler.emit.header import names_sides, written_doubts, written_facts
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import close
 from kvplan.deploy.nearest import meant, nearest_path
@@ -275,6 +275,11 @@ def costed(text: str, name: str) -> tuple[Plan, PlanCost]:
     """Return the plan of a text, and its costs with the proof and notes in its header. Raises PlanFormatError."""
     plan = parsed(text, name)
     return plan, written_facts(plan, _header(text))
+
+
+def doubts_in(text: str) -> list[str]:
+    """Return the doubts about the model that a plan's header repeats."""
+    return written_doubts(_header(text))
 
 
 def _header(text: str) -> str:

@@ -14,6 +14,7 @@ from kvplan.review.rules import RULES, Category
 from kvplan.review.summary import (
     UNCOMPARED,
     cost_hint,
+    doubts,
     headline,
     how_to_accept,
     lacks_layouts,
@@ -32,7 +33,8 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
         return "\n\n".join(filter(None, [*parts, fleet]))
     found = sections(review)
     refused = "\n".join(f"- {_cell(refusal(one))}" for one in review.refused)
-    parts += [*map(_verdict, verdict_parts(review)), refused, _plans(review), _layouts(review)]
+    doubtful = "\n".join(f"- in doubt: {_cell(one)}" for one in doubts(review))
+    parts += [*map(_verdict, verdict_parts(review)), refused, doubtful, _plans(review), _layouts(review)]
     parts += [_table((*found.causes, *found.effects, *found.costs), len(review.changed))]
     if found.left_out:
         parts.append(f"As a consequence also {listed([_also(rule) for rule in found.left_out], 'and')}.")

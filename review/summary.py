@@ -9,12 +9,13 @@ from pathlib import Path
 
 from kvplan.compiler.emit.header import HERE
 from kvplan.compiler.words import many
+from kvplan.deploy.plans import doubts_in
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.dsl.text.grouped import grouped
 from kvplan.review.changes import Change
 from kvplan.review.fold import FoldedChange, Where, alone, folded, places
 from kvplan.review.judge import WHY, Judgement, categories
-from kvplan.review.pairing import PlanFile
+from kvplan.review.pairing import FilePair, PlanFile
 from kvplan.review.review import PairReview, RefusedPair, Review
 from kvplan.review.rules import MEANINGS, RULES, Category, RolloutVerdict
 from kvplan.review.verdict import FEW, named
@@ -68,6 +69,18 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
     effects += [ToldChange("", said) for said in [without_effect(review)] if said]
     costs = _as_sentences(found.costs, count) + [ToldChange("", hint) for hint in [cost_hint(review)] if hint]
     return [("CAUSE", causes), ("WHAT FOLLOWS", effects), (COST, costs)]
+
+
+def doubts(review: Review) -> list[str]:
+    """Doubts about models that headers of changed and new plans have, and those of OLD do not."""
+    pairs = [pair.pair for pair in (*review.changed, *review.new)]
+    told = [(each.after.plan.model, each) for each in pairs if each.after and each.after.plan]
+    return list(dict.fromkeys(f"{model}: {doubt}" for model, each in told for doubt in _new_doubts(each)))
+
+
+def _new_doubts(pair: FilePair) -> list[str]:
+    before, after = (doubts_in(file.text) if file and file.plan else [] for file in (pair.before, pair.after))
+    return [doubt for doubt in after if doubt not in before]
 
 
 def lacks_layouts(review: Review, found: Sections) -> bool:

@@ -14,6 +14,7 @@ from kvplan.review.rollout import FleetRollout
 from kvplan.review.rules import RULES
 from kvplan.review.summary import (
     ToldChange,
+    doubts,
     headline,
     how_to_accept,
     in_full,
@@ -67,6 +68,7 @@ def _parts(review: Review, judgement: Judgement, verbose: bool, rollout: FleetRo
 
 def _folded(review: Review) -> list[list[_Paragraph]]:
     blocks = [("REFUSED", [line for one in review.refused for line in _words(refusal(one), "  ", "      ")])]
+    blocks += [("DOUBTS about layouts, new", [line for one in doubts(review) for line in _words(one, "  ", "      ")])]
     blocks += [("PLANS that change", _plans(review))]
     blocks += [(heading, [line for one in changes for line in _change_lines(one)]) for heading, changes in told(review)]
     blocks += [

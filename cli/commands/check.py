@@ -32,6 +32,8 @@ from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, ordered, render
 from kvplan.dsl.text.source import SourceSpan
 
+PAIRS = "`kvplan compile --check` says whether each pair can be compiled"
+
 
 @click.command("check")
 @click.argument("paths", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -49,14 +51,17 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     """
     files = [file for path in paths for file in (_below(path) if path.is_dir() else [_layout(path)])]
     errors = ordered([*check(files, layouts), *_check_models(files, layouts), *check_deployments(files, layouts)])
-    warnings = doubts(files, layouts)
+    deployments = _deployments(files, layouts)
+    named = list(dict.fromkeys(path for one in deployments for path in _named_beside(files, one)))
+    warnings = list(dict.fromkeys([*doubts(files, layouts), *_doubts_of(deployments, files, layouts)]))
     found = [*errors, *warnings]
     if found or form != "text":
         say(render(found, form)) if form == "text" else click.echo(render(found, form))
     if not errors and form == "text":
         say("\n".join(layers_of(files, layouts)))
         warned = f", {many(len(warnings), 'warning')}" if warnings else ""
-        click.echo(f"{many(len(files), 'file')}: no errors{warned}")
+        pairs = f"; {PAIRS}" if deployments else ""
+        click.echo(f"{many(len(files) + len(named), 'file')}: no errors{warned}{pairs}")
     sys.exit(BAD_INPUT if errors else 0)
 
 
@@ -94,14 +99,34 @@ def _check_models(files: Sequence[Path], layouts: Sequence[Path]) -> list[Diagno
 
 def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
     """The errors in deployments among `files`, and in the models they name, each at the value that it is about."""
-    # `kvplan.dsl.library.check` reports files that cannot be opened.
     library, _ = load_good(files, layouts)
-    read = [one for path in files if (one := _deployment(library, path))]
+    read = _deployments(files, layouts)
     found = [error for one in read for error in _errors_in(one, files, layouts)]
     found += name_errors(library, read)
     # A side is bound for every model: equal messages at one place are one mistake.
     once = {(d.code, d.message, d.span): d for d in reversed(found)}
     return list(once.values())
+
+
+def _deployments(files: Sequence[Path], layouts: Sequence[Path]) -> list[Deployment]:
+    """The deployments among files. `kvplan.dsl.library.check` reports files that cannot be opened."""
+    library, _ = load_good(files, layouts)
+    return [one for path in files if (one := _deployment(library, path))]
+
+
+def _named_beside(files: Sequence[Path], one: Deployment) -> list[Path]:
+    """The files that a deployment names by path, without `files`. A missing one is an error at its place."""
+    known = {path.resolve() for path in files}
+    named = (Path(model) for spec in one.plans for model in spec.models if is_path(model))
+    return [path for path in dict.fromkeys(named) if path.is_file() and path.resolve() not in known]
+
+
+def _doubts_of(
+    deployments: Sequence[Deployment], files: Sequence[Path], layouts: Sequence[Path]
+) -> Iterator[Diagnostic]:
+    """The warnings about models that deployments name by path, for each with a library of its own."""
+    for one in deployments:
+        yield from doubts(_named_beside(files, one), layouts)
 
 
 def _errors_in(one: Deployment, files: Sequence[Path], layouts: Sequence[Path]) -> Iterator[Diagnostic]:

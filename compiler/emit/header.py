@@ -94,6 +94,11 @@ def written_facts(plan: Plan, header: str) -> PlanCost:
     return replace(every, layers=layers.removesuffix("."))
 
 
+def written_doubts(header: str) -> list[str]:
+    """Return the doubts about the model in a plan's header."""
+    return [text for name, text in _written_fields(header) if name == "In doubt"]
+
+
 def _written_fields(header: str) -> list[tuple[str, str]]:
     """Return the fields of a header's last block, the inverse of `fields`; further lines of a field are indented."""
     texts: list[str] = []

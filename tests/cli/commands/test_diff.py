@@ -654,6 +654,27 @@ def test_layouts_that_are_not_compared_are_told(repository: Path) -> None:
     assert told not in run("diff", "git:HEAD", "plans", "--layouts", "mine").stdout
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_new_doubts_about_a_layout_are_told(repository: Path, form: str) -> None:
+    """A reviewer may see nothing else: heads of 63 elements are refused by an engine, or slow."""
+    edit("dim: 128", "dim: 63")
+    told = run("diff", "plans", "deploy.yaml", "--format", form).stdout
+    assert re.search(r"mini: .*63.* \(W003\)", " ".join(told.split()))
+    compiled()
+    edit("heads: 64, head_dim: 64", "heads: 32, head_dim: 64")
+    assert "W003" not in run("diff", "plans", "deploy.yaml", "--format", form).stdout, "it was told when it was new"
+
+
+def test_check_of_a_deployment_reports_doubts_about_its_models(repository: Path) -> None:
+    edit("dim: 128", "dim: 63")
+    said = run("check", "deploy.yaml")
+    assert (said.exit_code, "warning[W003]" in said.stdout, "mine/mini.yaml:" in said.stdout) == (0, True, True)
+    assert (
+        "2 files: no errors, 2 warnings; `kvplan compile --check` says whether each pair can be compiled"
+        in " ".join(said.stdout.split())
+    )
+
+
 def test_a_title_is_a_cause(repository: Path) -> None:
     edit("title: Mini", "title: Small")
     said = run("diff", "git:HEAD:plans", "deploy.yaml").stdout

@@ -589,7 +589,7 @@ def test_missing_query_heads_are_noted(tmp_path: Path) -> None:
 
 def test_unusual_numbers_are_doubts(tmp_path: Path) -> None:
     told = answer("gemma-3-27b.json", "--layout", own(tmp_path, heads=6))["model"]
-    assert "32 query heads are no multiple of 6 KV heads" in told["doubts"]
+    assert "32 query heads are no multiple of 6 KV heads (W002)" in told["doubts"]
 
 
 def test_a_layer_that_the_configuration_does_not_explain_is_in_doubt(tmp_path: Path) -> None:
