@@ -43,6 +43,7 @@ def command(
     whom. A MODEL with several pairs, or without sides: what each pair costs. The page is one file that loads nothing;
     `-o -` writes it to stdout.
     """
+    _check_is_no_folder(what, asked)
     svg = svg or out.suffix == SVG
     _check_name(out, SVG if svg else PAGE.suffix)
     if svg:
@@ -55,6 +56,17 @@ def command(
     leave_out("a page has all workers", {"--worker": worker})
     title, data = _data(what, asked, before)
     _write(page(title, data), out, form)
+
+
+def _check_is_no_folder(what: str, asked: AskedPairs) -> None:
+    """Raise BadInput (S021) for a directory of plans, unless a model has its name."""
+    if not Path(what).is_dir():
+        return
+    from kvplan.dsl.library import load
+
+    known = load((), asked.layouts)
+    if what not in known.models and not known.family(what):
+        plans.check_one(what)
 
 
 def _check_name(out: Path, ends: str) -> None:

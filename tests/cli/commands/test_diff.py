@@ -675,6 +675,12 @@ def test_check_of_a_deployment_reports_doubts_about_its_models(repository: Path)
     )
 
 
+@pytest.mark.parametrize("command", ["show", "explain"])
+def test_a_directory_of_plans_is_not_taken_for_a_model(repository: Path, command: str) -> None:
+    said = run(command, "plans")
+    assert (said.exit_code, "'plans' is a directory of plans, and one plan is needed" in said.stderr) == (2, True)
+
+
 def test_a_title_is_a_cause(repository: Path) -> None:
     edit("title: Mini", "title: Small")
     said = run("diff", "git:HEAD:plans", "deploy.yaml").stdout
