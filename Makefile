@@ -149,7 +149,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing kvplan and the test tools" && $(PIP) --editable '.[dev]' && touch $(VENV)/.core $@
 
 # The small set: the usual dependencies of these wheels are several gigabytes that a CPU does not need.
-$(VENV)/.nixl: $(VENV)/.core
+$(VENV)/.nixl: constraints.txt | $(VENV)/.core
 	@if ! $(BIN)/python -c 'import platform, sys; sys.exit((sys.platform, platform.machine()) not in [("linux", "x86_64"), ("linux", "aarch64")])'; \
 	then echo "NIXL has no wheels for this platform: going on without"; \
 	elif $(PIP) --no-deps nixl nixl-cu12; then touch $@; \

@@ -221,9 +221,12 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
 
 def _path_of(name: str) -> str:
     """Return the path of plans that a name has, empty for a revision without one."""
-    if not name.startswith(GIT):
-        return name.rpartition(":")[2] if revision(name) else name
-    return name.removeprefix(GIT).partition(":")[2]
+    named = revision(name)
+    _, colon, path = name.removeprefix(GIT).partition(":")
+    # A word that is neither there nor known to git is a missing path.
+    if named and (colon or name.startswith(GIT) or _git_lines("rev-parse", "--verify", "--quiet", named)):
+        return path
+    return name
 
 
 def _nearest_revision(text: str, revision: str) -> str:

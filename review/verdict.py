@@ -152,8 +152,10 @@ def _restarts(review: Review, pairs: Sequence[PairReview]) -> str:
 def _settings(pair: PairReview) -> str:
     """The sides of a pair that restart, each with its changed options: `prefill as before, and decode with tp=1`."""
     options = {side: _side(pair, side) for side in pair.rolls}
-    unlike = any(options.values())
-    return listed([side + (text or (" as before," if unlike else "")) for side, text in options.items()], "and")
+    if not any(options.values()):
+        return listed(list(options), "and")
+    between = " and " if all(options.values()) else ", and "
+    return between.join(f"{side}{text or ' as before'}" for side, text in options.items())
 
 
 def _side(pair: PairReview, side: str) -> str:
@@ -162,7 +164,8 @@ def _side(pair: PairReview, side: str) -> str:
     if "engine" in changed:
         _, plan = pair.pair.plans
         key = getattr(plan, side).key if plan else ""
-        return f" as {key} in place of {plain(changed['engine'].before)}"
+        named = key if "engine=" in key else f"engine={plain(changed['engine'].after)},{key}"
+        return f" as {named} in place of {plain(changed['engine'].before)}"
     return f" with {_options(changed.values())}" if changed else ""
 
 

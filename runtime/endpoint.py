@@ -75,6 +75,11 @@ class Half(ABC):
     def peers(self) -> set[str]:
         """Return the transport's names of the peers that this half needs."""
 
+    @property
+    @abstractmethod
+    def busy(self) -> bool:
+        """Whether requests need the memory. Safe to read from any thread."""
+
     @abstractmethod
     def in_use(self) -> str:
         """Return why the memory cannot be deregistered now, or an empty text."""
@@ -193,7 +198,7 @@ class Endpoint:
 
     def drained(self) -> bool:
         """Whether the worker drains and no half has anything left."""
-        return self.drains and not any(half.in_use() for half in self.halves)
+        return self.drains and not any(half.busy for half in self.halves)
 
     def suspend(self) -> None:
         """Drop every peer and deregister the memory. Raises HandleError while the memory is in use."""

@@ -177,7 +177,7 @@ def _left(report: CompileReport) -> list[str]:
     if report.is_elsewhere:
         return []
     plans = (path for path in report.left.plans if path not in report.removed)
-    why = "no compiled pair has this plan; because pairs are refused it stays, in index.json too"
+    why = "no compiled pair has this plan; because pairs are refused, neither it nor an entry of index.json is removed"
     if not report.outcome.refused:
         why = "no pair asks for this plan, so index.json leaves it out; --prune removes it"
     return [

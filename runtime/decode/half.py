@@ -128,12 +128,16 @@ class DecodeHalf(Half):
         every = (engine.peers for engine in self.engines.every)
         return self.loads.quarantine.busy().union(*every)
 
+    @property
+    def busy(self) -> bool:
+        return bool(self.meetings or self.loads.running or self.loads.quarantine)
+
     def in_use(self) -> str:
+        if not self.busy:
+            return ""
         if self.meetings:
             return f"{len(self.meetings)} requests wait until their prefill engines are met: wait, too"
         loads = self.loads
-        if not loads.running and not loads.quarantine:
-            return ""
         text = f"{len(loads.running)} requests are in progress, blocks {loads.ledger.quarantined()} are in quarantine"
         return f"{self.name} cannot be suspended: {text}: wait for them"
 

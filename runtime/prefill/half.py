@@ -27,7 +27,7 @@ from kvplan.runtime.protocol.leases import Released
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.readers import Session
 from kvplan.runtime.protocol.source import SourceRequest
-from kvplan.runtime.protocol.writes import RequestWrite
+from kvplan.runtime.protocol.writes import RequestWrite, WritePhase
 from kvplan.runtime.transfer.executor import ExecutorContext, Slice
 from kvplan.runtime.transfer.gather import IndexScratch
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
@@ -151,12 +151,16 @@ class PrefillHalf(Half):
     def peers(self) -> set[str]:
         return self.driver.peers.linked() | self.driver.mover.busy()
 
+    @property
+    def busy(self) -> bool:
+        return self.core.leases.pinned() > 0
+
     def in_use(self) -> str:
-        if not self.core.leases.pinned():
+        if not self.busy:
             return ""
         phases = Counter(hold.phase for hold in self.core.leases.holds())
         texts = [f"{count} {phase}: {TO_FREE[phase]}" for phase, count in phases.items()]
-        engines = sorted({write.reader.name for write in self.core.writes if not write.writing})
+        engines = sorted({write.reader.name for write in self.core.writes if write.phase is WritePhase.ENDED})
         pushed = f" Stopped pushes to {', '.join(engines)} are in progress." if engines else ""
         return f"{self.name} cannot be suspended while it keeps requests. {'; '.join(texts)}.{pushed}"
 

@@ -180,5 +180,5 @@ def _state(part: LoadPart) -> str:
 
 
 def _not_held(load: Load, workers: list[int]) -> LeaseError:
-    text = f"is not held by prefill workers {workers} {load.hold_within:g} s after it was asked for"
+    text = f"is not held by prefill workers {workers} {load.hold_within:g} s after they were met"
     return LeaseError(f"request {load.request.id} {text}: call hold or open on every one, or wait longer")

@@ -19,7 +19,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Real
 from typing import NamedTuple
 
 from kvplan.plan.errors import BadRequestError
@@ -286,7 +285,7 @@ class Leases:
 def checked_lease(seconds: object) -> float:
     """Return a lease as a float. Raises BadRequestError if it is no number of seconds within LEASES."""
     low, high = LEASES
-    if isinstance(seconds, Real) and not isinstance(seconds, bool) and low <= float(seconds) <= high:
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and low <= seconds <= high:
         return float(seconds)
     raise BadRequestError(f"a lease is a number of seconds from {low:g} to {high:,.0f}, not {ascii(seconds)[:80]}")
 

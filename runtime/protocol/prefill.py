@@ -34,7 +34,7 @@ class PrefillCore:
     """
 
     def __init__(self, worker: int, lease: float, most: int = 4096, first_pin: int = 0) -> None:
-        """Number pins from `first_pin`, which should be random (see `Leases`). Raises LimitedError."""
+        """Number pins from `first_pin`, which should be random (see `Leases`). Raises BadRequestError."""
         self.leases = Leases(lease, most, first_pin)
         self.state = state = PrefillState(worker, lease, self.leases)
         self.writes = RequestWrites(state)

@@ -520,13 +520,19 @@ def test_a_suggestion_is_a_word(repository: Path) -> None:
     assert "did you mean 'BYTES'?" in run("diff", "plans", "plans", "--fail-on", "BYTE").stderr
 
 
-def test_other_compile_options_ask_for_a_restart(repository: Path) -> None:
+@pytest.mark.parametrize(
+    ("sides", "start"),
+    [
+        ("prefill: [tp=2], decode: [tp=4]", "prefill as before, and decode with tp=4"),
+        ("prefill: [tp=4], decode: [tp=2]", "prefill with tp=4, and decode as before"),
+    ],
+)
+def test_other_compile_options_ask_for_a_restart(repository: Path, sides: str, start: str) -> None:
     """Engines choose among plans by them: a plan that only has others is not found without."""
-    edit("prefill: [tp=2], decode: [tp=2]", "prefill: [tp=2], decode: [tp=2], options: {elect: spread}", "deploy.yaml")
-    edit("decode: [tp=2]", "decode: [tp=4]", "deploy.yaml")
+    edit("prefill: [tp=2], decode: [tp=2]", f"{sides}, options: {{elect: spread}}", "deploy.yaml")
     said = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)
     assert said["sentence"].startswith("Roll out both sides together")
-    assert "Start prefill as before, and decode with tp=4, both with plan_options elect=spread." in said["sentence"]
+    assert f"Start {start}, both with plan_options elect=spread." in said["sentence"]
     assert "keeps running" not in said["sentence"]
     assert (said["plans"][0]["verdict"], said["plans"][0]["rolls"]) == ("together", ["prefill", "decode"])
 
@@ -616,6 +622,8 @@ def test_another_engine_is_told_as_one_with_its_side(repository: Path) -> None:
     git("commit", "-qam", "nhd")
     edit("decode: ['tp=2,order=nhd']", "decode: ['engine=sglang,tp=2']", "deploy.yaml")
     assert "restart decode as engine=sglang,tp=2 in place of vllm." in sentence()
+    back = run("diff", "deploy.yaml", "git:HEAD:plans", "--format", "json").stdout
+    assert "restart decode as engine=vllm,tp=2,order=LBNHC in place of sglang." in json.loads(back)["sentence"]
     said = run("diff", "git:HEAD:plans", "deploy.yaml").stdout
     cause = said.partition("CAUSE\n")[2].partition("\n\n")[0].splitlines()
     assert re.fullmatch(r"  OPTION +engine: vllm \(default\) → sglang  \[decode\]", cause[0])
@@ -642,8 +650,9 @@ def test_two_revisions_need_one_path(repository: Path) -> None:
     assert "1 plan changes" in expected
     for old, new in (("git:HEAD~1", "git:HEAD:plans"), ("git:HEAD~1:plans", "git:HEAD"), ("HEAD~1", "git:HEAD:plans")):
         assert run("diff", old, new).stdout == expected
-    said = run("diff", "git:HEAD~1", "git:HEAD")
-    assert (said.exit_code, "git:HEAD~1:plans" in said.stderr) == (2, True)
+    for old, new in (("git:HEAD~1", "git:HEAD"), ("HEAD~1", "HEAD"), ("git:HEAD~1", "HEAD")):
+        said = run("diff", old, new)
+        assert (said.exit_code, "neither" in said.stderr, ":plans" in said.stderr) == (2, True, True)
 
 
 def test_layouts_that_are_not_compared_are_told(repository: Path) -> None:

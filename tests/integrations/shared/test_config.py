@@ -145,6 +145,7 @@ def test_an_unknown_key_is_named_with_the_nearest_one() -> None:
         {"port": True},
         {"lease_s": 0},
         {"lease_s": 0.005},
+        {"lease_s": 10**400},
         {"lease_s": "30"},
         {"timeout_s": "10"},
         {"options": ["isa"]},

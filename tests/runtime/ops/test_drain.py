@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -35,6 +37,24 @@ def rounds(pair: World) -> None:
     for _ in range(20):
         polled(pair)
         pair.decode[0].rest(0.001)
+
+
+def test_any_thread_may_ask_whether_it_is_drained() -> None:
+    """It is polled while the worker's own thread releases what is held."""
+    interval = sys.getswitchinterval()
+    made = world(Shape(1), Shape(1), start=True, lease=30)
+    source, names = made.prefill[0], [f"r{number}" for number in range(2000)]
+    for name in names:
+        source.hold(name)
+    source.drain(60)
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            ended = threads.submit(lambda: [source.withdraw(name) for name in names])
+            until(source.drained)
+            ended.result()
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_prefill_drains(pair: World) -> None:
