@@ -5,8 +5,8 @@ The results are plain values, as `kvplan doctor` prints them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kvplan.compiler.api import compile_bound, faster, path, side_of
@@ -18,8 +18,9 @@ from kvplan.compiler.bound import BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.keys import check_pool, side_words
 from kvplan.compiler.side.text import parse_side
-from kvplan.dsl.files.engine_kinds import DECODES
+from kvplan.dsl.files.engine_kinds import DECODES, WHOLE
 from kvplan.dsl.lang.evaluate import evaluate, filled
+from kvplan.dsl.lang.nodes import Value
 from kvplan.dsl.schema.engine import Engine, Serve, Setting
 from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.diagnostics import as_written
@@ -53,6 +54,18 @@ def examined(library: Library, model: Model, text: str) -> ExaminedSide:
         return ExaminedSide(library, model, engine, text, bind(library, model, text), None)
     except Refused as error:
         return ExaminedSide(library, model, engine, text, None, error)
+
+
+def stores_otherwise(side: ExaminedSide, words: Mapping[str, Value]) -> bool:
+    """Return whether the engine stores something else if its model has these `words`, whatever its file says."""
+    named = replace(side.model, values={**side.model.values, **words})
+    if named.values == side.model.values:
+        return False
+    return _stored(examined(side.library, named, side.text)) != _stored(side)
+
+
+def _stored(side: ExaminedSide) -> object:
+    return side_of(side.bound)[0].digest if side.bound else refusal(side.refusal)
 
 
 def describe_examined(side: ExaminedSide, part: str) -> Plain:
@@ -93,7 +106,8 @@ def unsupported(side: ExaminedSide, part: str) -> str:
     given = parse_side(side.text)
     given.pop("engine", None)
     env = {**option_values(side.library, side.engine, side.model, given), DECODES: part != "prefill"}
-    rules = applied(serve.require, side.bound.caches, env)
+    whole = {cache.name: {**env, WHOLE: cache.needs.whole} for cache in side.bound.caches}
+    rules = applied(serve.require, side.bound.caches, env, whole)
     broken = [filled(rule.say, known) for rule, known, _ in rules if evaluate(rule.that, known) is not True]
     return "; ".join(dict.fromkeys([*broken, *_mixed_pool(side.bound, serve.windows)]))
 

@@ -42,7 +42,7 @@ from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.dsl.schema.model import FAMILY, Model
 from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.stored_layers import bare_warning, crowded, stored_layers
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, ordered
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, nearest, ordered
 from kvplan.dsl.text.source import SourceSpan, inline, shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, YamlTable
 
@@ -192,7 +192,7 @@ class Library:
         file_type, name = identify(sink, document)
         if file_type and name:
             guarded(sink, partial(self._parse, sink, file_type, document, name))
-        return sink.errors or self._word_errors(path) or self._tile_errors(path)
+        return sink.errors or self._word_errors(path) or self._match_errors(path) or self._tile_errors(path)
 
     def _word_errors(self, path: Path) -> list[Diagnostic]:
         """The errors for words of models in a file that come after the words that depend on them (E007)."""
@@ -200,6 +200,17 @@ class Library:
         for model in (model for model in self.models_of(path) if model.config.words):
             for name in self.readings:
                 guarded(sink, partial(over, self.readings[name], model.config))
+        return list(dict.fromkeys(sink.errors))
+
+    def _match_errors(self, path: Path) -> list[Diagnostic]:
+        """The errors for models in a file whose `match` has no key that decides, so that it is never found (K002)."""
+        sink = Sink()
+        for keys in (keys for reading in self.readings.values() if (keys := reading.match)):
+            for model in self.models_of(path):
+                if model.match and not {*keys} & {*model.match}:
+                    key = next(iter(model.match))
+                    message = f"match has neither {listed(keys, 'nor')}, by which configurations are found"
+                    sink.add("K002", message, key.span, help=nearest(key, keys))
         return list(dict.fromkeys(sink.errors))
 
     def _tile_errors(self, path: Path) -> list[Diagnostic]:

@@ -6,7 +6,7 @@ layers, facts that differ within a pair if both sides know them, and block table
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kvplan.compiler.bound import BoundSide, BoundWorker
@@ -17,9 +17,11 @@ from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.keys import check_pool, side_keys
 from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.text.grouped import grouped
+from kvplan.plan.needs import ALL, Needs
 
 Match = tuple[DumpedLayer, ExpectedLayer]
 NONE = "none"
+NEEDED = "a dump does not show which tokens decode needs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,19 @@ def not_compared(dump: Dump, side: BoundSide) -> tuple[NotCompared, ...]:
         if _divided(layer, piece)
     )
     found = grouped(((piece.name, _subject(piece), why), layer.name) for layer, piece, why in said if why)
+    needs = {cache.name: cache.needs for cache in side.caches if not cache.ring}
+    found |= grouped(
+        ((piece.name, limit, NEEDED), layer.name)
+        for layer, piece in pairs
+        for limit in _unseen(needs.get(piece.cache, ALL))
+    )
     return tuple(NotCompared(*same, tuple(names)) for same, names in found.items())
+
+
+def _unseen(needs: Needs) -> Iterator[str]:
+    """Yield the limits of `needs` that no dump shows."""
+    limits = {"sink": needs.sink > 0, "whole": needs.whole > 1}
+    yield from (f"needs.{name}" for name, given in limits.items() if given)
 
 
 def matched(dump: Dump, found: Sequence[ExpectedLayer]) -> tuple[Match, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvplan.dsl.configs.families import spoken
 from kvplan.dsl.configs.recognise import RecognisedModel
-from kvplan.dsl.configs.same_model import LIMIT, conditions_of, configurable, params_of
+from kvplan.dsl.configs.same_model import MODEL_TYPE, conditions_of, params_of, renamed
 from kvplan.dsl.rules.answers import Answer
+from kvplan.dsl.rules.rule import LIMIT
 from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.model import Cache, Model
 from kvplan.dsl.text.diagnostics import layer_ranges, listed, ranges
@@ -19,6 +20,8 @@ UNSAID = Answer(None, absent=True)
 _Known = tuple[Cache, Mapping[str, object]]
 MODEL = ("layers", "dtype", "query_heads")
 CONDITIONS = ("when", "optional")
+# The keys of a configuration that give the words of `checkpoint`.
+KEYS_OF = {"architecture": "architectures", MODEL_TYPE: MODEL_TYPE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,17 @@ class Difference:
 def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, layout: Model) -> Iterator[Difference]:
     """The differences between a layout and a configuration: `found` is what was read of it, `made` its model file.
 
-    Draft layers are not compared, because a configuration does not say what a server drafts with.
+    Only the number of draft layers is compared: a configuration does not say what a server drafts with.
     """
     answers = {name: getattr(found, name) for name in MODEL}
-    yield from (_number(n, answers[n], _own(made, n), _own(layout, n)) for n in MODEL if _differ(made, layout, n))
+    numbers = (_number(n, answers[n], _own(made, n), _own(layout, n)) for n in MODEL if _differ(made, layout, n))
+    yield from (replace(each, sure=each.sure and each.what not in found.unsure) for each in numbers)
     yield from _matched(found, layout)
+    for key in renamed(made, layout):
+        configured, stored = str(made.values[key]), str(layout.values[key])
+        yield Difference(f"{key} of checkpoint", configured, stored, (KEYS_OF[key],), key == MODEL_TYPE)
     yield from _shared(found, made.no_cache.shared, layout.no_cache.shared)
+    yield from _drafts(found.drafts, layout)
     compare = _Layers(kinds, found, made, layout)
     every = ((each, layer) for layer in range(min(made.layers, layout.layers)) for each in compare.at(layer))
     for each, layers in grouped(every).items():
@@ -71,13 +79,20 @@ def _number(what: str, answer: Answer, configured: object, layout: object) -> Di
     return Difference(what, str(configured), stored, answer.sources, not answer.doubt and layout is not None)
 
 
+def _drafts(configured: Answer, layout: Model) -> Iterator[Difference]:
+    """The difference in the number of draft layers. A layout without any contradicts none: an engine may not draft."""
+    if configured.value and configured.value != layout.drafts:
+        sure = layout.drafts > 0
+        yield Difference("drafts", str(configured.value), str(layout.drafts), configured.sources, sure)
+
+
 def _matched(found: RecognisedModel, layout: Model) -> Iterator[Difference]:
     """The keys of a layout's `match` that the configuration contradicts. Other words are not sure contradictions,
     because fine-tuned models rename architectures."""
     for key, wanted in layout.match.items():
         value = found.facts.values.get(key)
         said = spoken(value)
-        if said and not {*said} & {*wanted}:
+        if not {*said} & {*wanted}:
             sure = isinstance(value, int)
             yield Difference(f"{key} of match", listed(said, "and"), listed(wanted), (key,), sure)
 
@@ -131,7 +146,7 @@ class _Layers:
             values = _said(configured, name), _said(stored, name)
             if values[0] != values[1]:
                 answer = self._answer(cache, name)
-                sure = not answer.doubt and configurable(self.kinds[cache.kind], name) and not _moves_all(other, name)
+                sure = not answer.doubt and name not in self.found.unsure and not _moves_all(other, name)
                 yield _AtLayer(f"{name} of {other.name}", values, answer.sources, sure)
 
     def _answer(self, cache: Cache, name: str) -> Answer:

@@ -76,11 +76,15 @@ def at_layer(facts: ForeignValues, layer: int, about: tuple[tuple[str, Expr], ..
     return with_words(here, about)
 
 
-def reading_of(library: Library, config: Mapping[str, object]) -> tuple[ConfigRules, str]:
-    """The rules to read a configuration by, and the model whose `match` fits best, empty if none. Raises DslError."""
+def reading_of(library: Library, config: Mapping[str, object], layout: str = "") -> tuple[ConfigRules, str]:
+    """The rules to read a configuration by, and the model whose `match` fits best, empty if none. Raises DslError.
+
+    A `layout` that has rules of its own, and whose `match` holds, fits best.
+    """
     general = _general(library)
-    scores = ((score, model) for model, score, _ in _matches(library, config))
-    _, name = max([(0, ""), *scores], key=lambda pair: pair[0])
+    scores = {model: score for model, score, _ in _matches(library, config)}
+    own = layout if scores.get(layout) and library.model(layout).config != ConfigRules() else ""
+    name = own or max(["", *scores], key=lambda model: scores.get(model, 0))
     return (over(general, library.model(name).config) if name else general), name
 
 

@@ -73,12 +73,12 @@ class NewModel:
         return shlex.join(["kvplan", "new", config, "-o", str(out or f"{self.name}.yaml"), *more])
 
 
-def made(library: Library, path: Path, out: Path | None = None) -> NewModel:
+def made(library: Library, path: Path, out: Path | None = None, layout: str = "") -> NewModel:
     """The model of the configuration at `path`, or in a checkpoint's folder, to be written to `out`.
 
-    Raises DslError (F…).
+    It is read by the rules of `layout`, if that is given. Raises DslError (F…).
     """
-    return described(library, *read_config(path), out)
+    return described(library, *read_config(path), out, layout=layout)
 
 
 def read_config(path: Path) -> tuple[Mapping[str, object], SourceSpan]:
@@ -95,15 +95,20 @@ def read_config(path: Path) -> tuple[Mapping[str, object], SourceSpan]:
 
 
 def described(
-    library: Library, config: Mapping[str, object], place: SourceSpan, out: Path | None = None, remark: str = ""
+    library: Library,
+    config: Mapping[str, object],
+    place: SourceSpan,
+    out: Path | None = None,
+    remark: str = "",
+    layout: str = "",
 ) -> NewModel:
-    """The model that the configuration at `place` describes; `remark` is added to its file.
+    """The model that the configuration at `place` describes, by the rules of a `layout`; `remark` is added to its file.
 
     A model is in doubt if no layout of its architecture was found to agree with an engine, unless a shipped model is
     for it, because its keys may mean something else. So is a key that the architecture may ignore. Raises DslError
     (F…).
     """
-    reading, model = reading_of(library, config)
+    reading, model = reading_of(library, config, layout)
     shipped = model if model and library.shipped("model", model) else ""
     found = recognise(config, reading, library.kinds, place, shipped)
     found = replace(found, remarks=(*found.remarks, remark)) if remark else found

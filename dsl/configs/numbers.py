@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.foreign import UnusableValue, described
@@ -12,7 +13,7 @@ from kvplan.dsl.text.diagnostics import fault, listed, nearest_or_all
 from kvplan.dsl.text.source import SourceSpan
 
 # Words that config files give a meaning to.
-COUNT, DTYPE, HEADS, RUNS = "layers", "dtype", "query_heads", "runs"
+COUNT, DTYPE, HEADS, RUNS, DRAFTS = "layers", "dtype", "query_heads", "runs", "drafts"
 MOST_RUNS = 100
 NO_DTYPE = "it does not say the model's element type"
 NO_LAYERS = "it does not say how many layers there are"
@@ -54,6 +55,13 @@ def heads_of(facts: ForeignValues) -> Answer:
     answer = _word(facts, HEADS)
     usable = isinstance(answer.value, int) and not isinstance(answer.value, bool) and answer.value > 0
     return answer if usable else answer.refused(f"left out: {_why(answer)}")
+
+
+def drafts_of(facts: ForeignValues) -> Answer:
+    """The number of draft layers; an answer without a value if it is not known."""
+    answer = _word(facts, DRAFTS)
+    usable = isinstance(answer.value, int) and not isinstance(answer.value, bool)
+    return answer if usable else replace(answer, value=None)
 
 
 def _written(value: object) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kvplan.dsl.configs.class_defaults import TYPE, filled
 from kvplan.dsl.configs.families import BY_DEFAULT, at_layer, facts_of, layered, nested
 from kvplan.dsl.configs.foreign_keys import Names, names_of
 from kvplan.dsl.configs.naming import numbered
-from kvplan.dsl.configs.numbers import CORRECT, COUNT, dtype_of, heads_of, layers_of, runs_of
+from kvplan.dsl.configs.numbers import CORRECT, COUNT, drafts_of, dtype_of, heads_of, layers_of, runs_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
 from kvplan.dsl.configs.unread_keys import LAYER, RUN, asked_keys, like, unread
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
@@ -52,9 +53,11 @@ class RecognisedCache:
 class RecognisedModel:
     """A recognised model: answers for its numbers, its caches, and remarks for people.
 
-    `doubts` are remarks that mean that a number may be wrong. `mlp` are layers that keep nothing, `shared` layers that
-    read another layer's cache, each with the keys that say so. Layers in `unjudged` may store something else.
-    `counting` are the keys that rules ask for, and that its class is not known to have.
+    `doubts` are remarks that mean that a number may be wrong; `unexplained` are those of them about keys that no rule
+    read, and layers that none explains. `unsure` are numbers and parameters about which there is a remark. `drafts` is
+    the number of draft layers. `mlp` are layers that keep nothing,
+    `shared` layers that read another layer's cache, each with the keys that say so. Layers in `unjudged` may store
+    something else. `counting` are the keys that rules ask for, and that its class is not known to have.
     """
 
     facts: ForeignValues
@@ -64,6 +67,9 @@ class RecognisedModel:
     caches: tuple[RecognisedCache, ...]
     remarks: tuple[str, ...]
     doubts: tuple[str, ...] = ()
+    unexplained: tuple[str, ...] = ()
+    unsure: frozenset[str] = frozenset()
+    drafts: Answer = field(default_factory=partial(Answer, None, absent=True))
     mlp: SaidLayers = ((), ())
     shared: SaidLayers = ((), ())
     unjudged: frozenset[int] = frozenset()
@@ -115,7 +121,8 @@ def recognise(
         remarks_of([rule for rule in reading.remarks if rule.numbers is numbers], facts, layer_facts, layered_words)
         for numbers in (True, False)
     )
-    doubts = (*doubts, *unsure, *(_unread(*one) for one in ignored.items()))
+    unexplained = (*doubts, *(_unread(*one) for one in ignored.items()))
+    doubts = (*doubts, *unsure, *unexplained)
     remarks = (*(() if family else (UNKNOWN,)), *_by_default(layers, caches, reading.classes.release), *general)
     return RecognisedModel(
         facts=facts,
@@ -125,6 +132,11 @@ def recognise(
         caches=caches,
         remarks=tuple(dict.fromkeys(remarks)),
         doubts=tuple(dict.fromkeys(doubts)),
+        unexplained=unexplained,
+        unsure=frozenset(
+            rule.of for rule in reading.remarks if rule.of and remarks_of([rule], facts, layer_facts, layered_words)
+        ),
+        drafts=drafts_of(facts),
         mlp=_bare(layer_facts, caches, BARE),
         shared=_bare(layer_facts, caches, SHARES),
         unjudged=open_layers.every,
@@ -184,8 +196,15 @@ def _caches(
         found += [(layer, match) for match in matches]
         if not matches and not _says_why(facts) and not remarks.about(layer):
             remarks.add(layer, NOTHING + _layer_word(facts))
-    rules = {match.rule.span: match.rule for _, match in found}
+    rules = {match.rule.span: _covering(match.rule, kinds[match.rule.kind]) for _, match in found}
     return caches_of(found), tuple(rules.values()), remarks
+
+
+def _covering(rule: Rule, kind: Kind) -> Rule:
+    """A rule; a model's own with the keys that its kind's rules cover, too."""
+    if rule in kind.match:
+        return rule
+    return replace(rule, covers=(*rule.covers, *(key for each in kind.match for key in each.covers)))
 
 
 def _says_why(facts: ForeignValues) -> bool:
@@ -203,15 +222,18 @@ def _layer_word(facts: ForeignValues) -> str:
 def _matches(
     facts: ForeignValues, own: tuple[Rule, ...], kinds: Mapping[str, Kind], layer: int, remarks: LayerRemarks
 ) -> Iterator[RuleMatch]:
-    """The rules that hold for a layer: at most one for each name in the model's own rules, and for each other kind."""
-    named, given = dict.fromkeys(rule.name for rule in own), {rule.kind for rule in own}
+    """The rules that hold for a layer: at most one for each name in the model's own rules, then for each other kind."""
+    named, given = dict.fromkeys(rule.name for rule in own), set[str]()
     choices = [tuple(rule for rule in own if rule.name == name) for name in named]
-    for rules in (*choices, *(kind.match for name, kind in kinds.items() if name not in given)):
+    for kind, rules in (*(("", rules) for rules in choices), *((name, kind.match) for name, kind in kinds.items())):
+        if kind in given:
+            continue
         rule, doubts = judged(rules, facts)
         for name, doubt in doubts:
             remarks.add(layer, doubt, name)
         if rule:
             yield apply(rule, facts, kinds[rule.kind].params)
+        given |= {each.kind for each in rules if rule or doubts}
 
 
 def caches_of(found: Iterable[tuple[int, RuleMatch]]) -> tuple[RecognisedCache, ...]:

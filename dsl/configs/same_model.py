@@ -12,6 +12,7 @@ from kvplan.dsl.files.static_check import settled_value
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr
+from kvplan.dsl.rules.rule import LIMIT
 from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.model import CHECKPOINT, Cache, Model
 from kvplan.dsl.text.diagnostics import DslError, Sink, fault
@@ -21,7 +22,8 @@ from kvplan.dsl.text.yaml_reader import read_text
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
-LIMIT = "needs."
+# The word of `checkpoint` that names a model's class. Fine-tuned models rename the other one, their architecture.
+MODEL_TYPE = "model_type"
 
 
 def parsed(library: Library, text: str, name: str, place: SourceSpan) -> Model:
@@ -42,21 +44,31 @@ def parsed(library: Library, text: str, name: str, place: SourceSpan) -> Model:
 def twins(library: Library, model: Model) -> tuple[str, ...]:
     """The models of the library that store the same, without regard to draft layers."""
     wanted = _stored(library.kinds, model)
-    return tuple(name for name in library.models if _stored(library.kinds, library.models[name]) == wanted)
+    every = ((name, library.models[name]) for name in library.models)
+    return tuple(
+        name
+        for name, other in every
+        if MODEL_TYPE not in renamed(model, other) and _stored(library.kinds, other) == wanted
+    )
+
+
+def renamed(model: Model, other: Model) -> tuple[str, ...]:
+    """The keys of `checkpoint` that both models give, each another word."""
+    both = (key for key in CHECKPOINT.known if key in model.values and key in other.values)
+    return tuple(key for key in both if model.values[key] != other.values[key])
 
 
 def _stored(kinds: Mapping[str, Kind], model: Model) -> tuple[object, ...]:
     # Caches that only draft layers have are left out.
     own = [cache for cache in model.caches.values() if not cache.layers or cache.layers[0] < model.layers]
-    # Names of the checkpoint are left out: engines may ask for them, but the file's own caches do not depend on them.
+    # Names of the checkpoint are left out: shipped files have none.
     words = {name: value for name, value in model.values.items() if name not in CHECKPOINT.known}
     caches = sorted((_cache(kinds[cache.kind], cache, model) for cache in own), key=repr)
     return model.layers, model.no_cache.shared, words, caches
 
 
 def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:
-    conditions = {n: v for n, v in conditions_of(kind, cache, model).items() if configurable(kind, n)}
-    return cache.kind, cache.layers, params_of(kind, cache, model), conditions
+    return cache.kind, cache.layers, params_of(kind, cache, model), conditions_of(kind, cache, model)
 
 
 def params_of(kind: Kind, cache: Cache, model: Model) -> dict[str, object]:
@@ -78,12 +90,6 @@ def conditions_of(kind: Kind, cache: Cache, model: Model) -> dict[str, object]:
     limits = {n: _settled(expr, kind, cache, model) for n, expr in (needs.limits if needs else ())}
     when = cache.when.text if cache.when else "always"
     return {"when": when, "optional": cache.optional, **{f"{LIMIT}{n}": v for n, v in limits.items() if v != 0}}
-
-
-def configurable(kind: Kind, name: str) -> bool:
-    """Whether a configuration can contradict a value: of `needs`, only limits that the kind has from its parameters."""
-    derived = {f"{LIMIT}{limit}" for limit, _ in (kind.needs.limits if kind.needs else ())}
-    return not name.startswith(LIMIT) or name in derived
 
 
 def _settled(expr: Expr, kind: Kind, cache: Cache, model: Model) -> object:

@@ -146,7 +146,7 @@ def _asked(reading: ConfigRules, rules: tuple[Rule, ...], given: frozenset[str])
 
 
 def _exprs(rule: Rule) -> tuple[Expr, ...]:
-    return (*rule.params.values(), *((rule.when,) if rule.when else ()))
+    return (*rule.params.values(), *rule.needs.values(), *((rule.when,) if rule.when else ()))
 
 
 def _names(rule: Rule) -> set[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from kvplan.dsl.configs.recognise import RecognisedCache, RecognisedModel
 from kvplan.dsl.lang.nodes import Name, Number
 from kvplan.dsl.rules.answers import Answer, ForeignValues
+from kvplan.dsl.rules.rule import LIMIT
 from kvplan.dsl.schema.kind import Param
 
 WIDTH = 120
@@ -119,7 +120,8 @@ def _note(name: str, text: str, indent: str) -> list[str]:
 def _cache(cache: RecognisedCache, model: RecognisedModel, params: Mapping[str, Param]) -> list[str]:
     lines = [f"  {cache.name}:", f"    kind: {cache.kind}"]
     lines += _said_layers("    layers", cache.layers, cache.sources, model)
-    for name, answer in told(cache):
+    answers = told(cache)
+    for name, answer in (pair for pair in answers if pair[0] in params):
         # A sure value that equals the kind's default is left out.
         param = params[name]
         default = param.default.tree if param.default else None
@@ -127,7 +129,9 @@ def _cache(cache: RecognisedCache, model: RecognisedModel, params: Mapping[str, 
         usual = default.value if isinstance(default, Number) else other.value if other else None
         if usual != answer.value or answer.doubt:
             lines += _answered(name, answer, model.facts, "    ")
-    return lines
+    limits = [(name.removeprefix(LIMIT), answer) for name, answer in answers if name.startswith(LIMIT)]
+    lines += ["    needs:"] if limits else []
+    return [*lines, *(line for limit in limits for line in _answered(*limit, model.facts, "      "))]
 
 
 def _no_cache(model: RecognisedModel) -> list[str]:

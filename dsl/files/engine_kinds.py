@@ -29,6 +29,8 @@ from kvplan.dsl.text.yaml_reader import Named, Tree, YamlList, YamlScalar
 Kinds = Mapping[str, Kind]
 # A name for conditions of `serve` beside options and mesh axes: whether the engine decodes.
 DECODES = "decodes"
+# And for those about a cache: the tokens to a multiple of which its `needs` round a request's end down.
+WHOLE = "whole"
 BYTES = "a number of bytes is expected"
 
 
@@ -47,7 +49,9 @@ def check_kinds(sink: Sink, engine: Engine, kinds: Kinds) -> None:
     the errors of the kinds that it names."""
     known, axes = engine_names(engine), {*engine.mesh.workers, *engine.mesh.derived}
     for each in engine.serve.require if engine.serve else ():
-        _check_requirement(sink, each, {*axes, *engine.options, DECODES}, kinds, measured=())
+        _check_requirement(
+            sink, each, {*axes, *engine.options, DECODES, *({WHOLE} if each.kinds else ())}, kinds, measured=()
+        )
     for name in engine.probed.kinds:
         described(sink, "kind", name, kinds)
     for each in engine.require:

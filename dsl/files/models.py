@@ -73,6 +73,14 @@ def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) 
             if (read := _cache(sink, cache, tree, around, known)) is not None:
                 caches[cache] = read
     no_cache = _no_cache(sink, keys.no_cache, around, caches)
+    if "config" in keys.given and not keys.match:
+        help = "add match: {architectures: …}"
+        sink.add(
+            "K002",
+            "'config' is for the configurations that 'match' names, and lacks it",
+            keys.given["config"].span,
+            help=help,
+        )
     config = parse_own(sink, keys.written("config"), lambda kind: kinds[kind].params if kind in kinds else None)
     return replace(
         keys,

@@ -14,11 +14,13 @@ from kvplan.dsl.rules.answers import Answer, ForeignValues, ask, shortened
 from kvplan.dsl.rules.params import checked
 from kvplan.dsl.schema.config import CONFIG, OWN, WORDS, ConfigRules
 from kvplan.dsl.schema.fields import LABEL, shown
-from kvplan.dsl.schema.kind import RULE, Param, Rule
+from kvplan.dsl.schema.kind import NEEDS, RULE, Param, Rule
 from kvplan.dsl.schema.shapes import FOREIGN, NameShape
-from kvplan.dsl.text.diagnostics import Sink, fault, listed
-from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlTable
+from kvplan.dsl.text.diagnostics import Sink, fault, listed, nearest_or_all
+from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
+# The name of a limit among parameters, `needs.window`, and what its values are.
+LIMIT, TOKENS = "needs.", Param(type="int")
 # A function from the name of a kind to its parameters; None if there is no such kind.
 Params = Callable[[str], Mapping[str, Param] | None]
 
@@ -69,6 +71,8 @@ def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str) -> Ru
         if name in keys.given
     }
     good = {name: expr for name, expr in exprs.items() if expr is not None}
+    for limit in (limit for limit in keys.needs if limit not in NEEDS.known):
+        sink.add("K001", f"unknown limit '{limit}' of needs", limit.span, help=nearest_or_all(limit, NEEDS.known))
     if (name := keys.word("name")) is not None and not LABEL.fullmatch(name):
         sink.add("K009", f"'{name}' cannot be the name of a cache", name.span, help="letters, digits, -, _ and .")
     return replace(keys, kind=about, name=keys.name or about, params=good)
@@ -95,6 +99,7 @@ def judged(rules: Iterable[Rule], facts: ForeignValues) -> tuple[Rule | None, tu
 def apply(rule: Rule, facts: ForeignValues, params: Mapping[str, Param]) -> RuleMatch:
     """The match of a rule with `facts`. An answer whose value its parameter cannot have loses the value."""
     answers = {name: _fitting(ask(expr, facts), params[name]) for name, expr in rule.params.items()}
+    answers |= {f"{LIMIT}{name}": _fitting(ask(expr, facts), TOKENS) for name, expr in rule.needs.items()}
     return RuleMatch(rule, answers, ask(rule.when, facts).sources if rule.when else ())
 
 
@@ -129,8 +134,17 @@ def parse_own(sink: Sink, tree: Tree | None, params_of: Params) -> ConfigRules:
     rules: tuple[Rule, ...] = ()
     for cache, given in keys.caches.items():
         own = parse_rules(sink, given, f"cache '{cache}' of config", params_of)
+        for rule in own:
+            _check_required(sink, rule, cache, params_of(rule.kind) or {})
         rules += tuple(replace(rule, name=cache, tree=cache) for rule in own)
-    return ConfigRules(words=tuple(keys.words.items()), remarks=keys.remarks, caches=rules)
+    return ConfigRules(words=tuple(keys.words.items()), remarks=keys.remarks, caches=rules, aside=keys.aside)
+
+
+def _check_required(sink: Sink, rule: Rule, cache: YamlScalar, params: Mapping[str, Param]) -> None:
+    """Report parameters without a default that a rule does not give (K002)."""
+    if lacking := [name for name, param in params.items() if param.default is None and name not in rule.params]:
+        help = f"add {', '.join(f'{name}: …' for name in lacking)}"
+        sink.add("K002", f"cache '{cache}' of config lacks {listed(lacking, 'and')}", cache.span, help=help)
 
 
 def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
@@ -153,4 +167,4 @@ def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
             raise fault("E007", message, expr.tree.span, help=help)
         words = (*words[:at], (name, expr), *words[at:])
     remarks, caches = (*general.remarks, *own.remarks), (*own.caches, *general.caches)
-    return replace(general, words=words, remarks=remarks, caches=caches)
+    return replace(general, words=words, remarks=remarks, caches=caches, aside=(*general.aside, *own.aside))

@@ -36,6 +36,10 @@ class RemarkRule(FormKeys):
     when: Expr = key(FOREIGN, "where it is said", required=True)
     say: YamlScalar = key(TEXT, "the sentence; `{name}` is replaced", required=True)
     numbers: bool = key(TRUTH, "whether a number may be another one for that: a doubt that somebody has to accept")
+    of: str = key(
+        TextShape("number"),
+        "the number, `dtype` or a parameter: for that a layout that gives another one contradicts nothing",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,8 @@ class ConfigClasses:
 @dataclass(frozen=True, slots=True)
 class ConfigRules(DocumentKeys):
     """Rules for reading configurations. A word whose expression uses `layer` is evaluated for each layer; `always` are
-    the words that are always needed. `caches` are a model's own rules: for each name the first that holds counts, and
-    they replace the rules of the kinds that they are about. `families` are first words of keys that rules of kinds
+    the words that are always needed. `caches` are a model's own rules: for each name the first that holds counts, in
+    place of the rules of its kind. `families` are first words of keys that rules of kinds
     read, without `plain` ones.
     """
 
@@ -121,9 +125,10 @@ class OwnKeys(FormKeys):
     words: Named[Expr] = key(WORDS, WORDS_DOC)
     caches: Named[Tree] = key(
         MapShape(EitherShape((FOUND, ListShape(FOUND))), names=LABEL),
-        "rules for caches, which come before those of the kinds",
+        "rules for caches, in place of a kind's own where one holds",
     )
     remarks: tuple[RemarkRule, ...] = key(ListShape(REMARK), REMARKS_DOC)
+    aside: tuple[str, ...] = key(PATTERNS, "keys of this model that change no byte of a cache")
 
 
 OWN = Form("config", OwnKeys)

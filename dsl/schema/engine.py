@@ -239,8 +239,8 @@ class Serve(FormKeys):
     )
     require: tuple[Requirement, ...] = key(
         ListShape(REQUIRE),
-        "conditions over options, mesh axes and `decodes`, which says whether the engine decodes; without them the"
-        " connector stops it",
+        "conditions over options, mesh axes and `decodes`, which says whether the engine decodes; one about caches may"
+        " ask for the `whole` of their `needs`. Without them the connector stops the engine",
     )
     connector: Named[str] = key(MapShape(TEXT), "what that JSON has to say in any case")
     role: str = key(TEXT, "its key for the part that an engine plays, if that stands there")

@@ -101,6 +101,9 @@ class Rule(FormKeys):
         ListShape(TextShape("key"), bare=True),
         "keys of a configuration about such a cache whose numbers are not needed",
     )
+    needs: Named[Expr] = key(
+        MapShape(FOREIGN, keys=NameShape("limit")), "limits of its `needs`, if they are not the kind's"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.vllm.announcing import FleetAnnouncer, engine_role
 from kvplan.integrations.vllm.dump import first_spec, is_state, limited, moved_groups
 from kvplan.integrations.vllm.facts import adapter_folder, engine_facts
-from kvplan.integrations.vllm.layout import worker_layout
+from kvplan.integrations.vllm.layout import check_needs, worker_layout
 from kvplan.integrations.vllm.metadata import StepOrders, WorkerFacts
 from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
 from kvplan.integrations.vllm.setup import EngineRoles, checkpoint_revision, connector_worker
@@ -91,6 +91,8 @@ class KvplanConnector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         facts = engine_facts(self._vllm_config, self._kv_cache_config)
         layout = worker_layout(self._config, facts, self._kv_cache_config, kv_caches)
         kinds = transfer.is_kv_producer, transfer.is_kv_consumer
+        if transfer.is_kv_consumer:
+            check_needs(layout.side)
         revision = self._config.revision or checkpoint_revision(self._vllm_config.model_config, facts.config)
         drafts = self._vllm_config.speculative_config is not None
         roles = EngineRoles(

@@ -84,6 +84,13 @@ def worker_layout(config: ConnectorConfig, facts: EngineFacts, caches: Any, tens
     return WorkerLayout(side, bound.model, digest, worker.number, memory, groups, clearing, *offering, cache, agreed)
 
 
+def check_needs(side: Side) -> None:
+    """Raise ConnectorError (I012) if decode has to compute more of a prompt than vLLM does: its last token."""
+    if given := [name for name, needs in side.needs if needs.whole > 1]:
+        help = "decode on another engine, or leave `whole` out: all tokens are moved then"
+        raise ConnectorError("I012", f"vLLM does not compute what `needs: {{whole: …}}` of {given[0]} leaves out", help)
+
+
 def as_allocated(
     layouts: Library, model: Model, engine: Engine, dump: Dump, blocks: Sequence[int]
 ) -> tuple[Dump, BoundSide, tuple[Difference, ...]]:

@@ -564,11 +564,127 @@ def test_a_key_that_leaves_out_tokens_or_layers_is_compared(numbers: str, doubt:
     assert [each for each in told["doubts"] if doubt in each]
 
 
-def test_a_limit_that_no_configuration_gives_is_noted(tmp_path: Path) -> None:
-    path = own(tmp_path, numbers="heads: 16, dim: 128, needs: {whole: 32}")
-    told = answer("gemma-3-27b.json", "--layout", path)["model"]
-    assert not told["doubts"]
-    assert [each for each in told["notes"] if "needs.whole of full: 0 as " in each]
+LATENTS = """kvplan: 1
+model: mine
+title: Mine
+match: {{architectures: {architecture}}}
+{more}
+dtype: bf16
+query_heads: 128
+layers: 61
+caches: {{attention: {{kind: mla, layers: all, latent: 512, rope: 64, nope: 128{needs}}}}}
+"""
+
+
+def latents(folder: Path, needs: str = "", more: str = "", architecture: str = "DeepseekV3ForCausalLM") -> Path:
+    """A layout for the configuration of DeepSeek-V3, in a folder of its own."""
+    path = folder / "layouts" / "mine.yaml"
+    path.parent.mkdir()
+    path.write_text(LATENTS.format(needs=needs, more=more, architecture=architecture))
+    return path
+
+
+@pytest.mark.parametrize("limit", ["window", "chunk", "whole"])
+def test_tokens_that_are_left_out_are_a_doubt_whatever_the_kind(limit: str, tmp_path: Path) -> None:
+    path = latents(tmp_path, f", needs: {{{limit}: 256}}")
+    assert f": needs.{limit} of attention: 0 as " in str(
+        answer("deepseek-v3.json", "--layout", str(path))["model"]["doubts"]
+    )
+    assert answer("deepseek-v3.json", "--layouts", str(path.parent))["model"]["file"] != str(path)
+
+
+def test_tokens_that_rules_of_the_layout_leave_out_are_no_doubt(tmp_path: Path) -> None:
+    numbers = "latent: kv_lora_rank, rope: qk_rope_head_dim, nope: qk_nope_head_dim"
+    rule = f"{{kind: mla, when: attends, {numbers}, needs: {{window: 256}}}}"
+    path = latents(tmp_path, ", needs: {window: 256}", f"config: {{caches: {{attention: {rule}}}}}")
+    assert run("deepseek-v3.json", "--layout", str(path)).exit_code == 0
+
+
+def test_an_engine_that_computes_no_more_than_the_last_token_is_refused(tmp_path: Path) -> None:
+    said = run("llama-3.1-8b.json", "--layout", "llada2.0-mini")
+    assert "error[I012]: it computes a prompt's last token only, and needs with whole=32 leave out more" in said.stdout
+
+
+def test_a_checkpoint_s_name_by_which_an_engine_stores_another_layout_is_a_doubt(tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / "deepseek-v3.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, "architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3"}))
+    layout = latents(tmp_path, architecture="MiniCPM3ForCausalLM")
+    named = "checkpoint: {architecture: MiniCPM3ForCausalLM, model_type: minicpm3}"
+    doubt = f"by the checkpoint's own names vllm stores something else: give the layout `{named}`"
+    for words in (("--layout", str(layout)), ("--layouts", str(layout.parent))):
+        assert doubt in answer(path, *words)["model"]["doubts"], words
+    layout.write_text(f"{layout.read_text()}{named}\n")
+    assert run(path, "--layout", str(layout)).exit_code == 0
+    other = json.dumps({**config, "architectures": ["MiniCPM3ForCausalLM"]})
+    path.write_text(other)
+    assert "model_type of checkpoint: deepseek_v3 in " in str(answer(path, "--layout", str(layout))["model"]["doubts"])
+
+
+@pytest.mark.parametrize(
+    ("rules", "code"),
+    [
+        ("", 4),
+        ("match: {architectures: Gemma3ForConditionalGeneration}\nconfig: {aside: attention_sink_tokens}\n", 0),
+        (
+            "match: {architectures: Gemma3ForConditionalGeneration}\nconfig: {caches: {sliding: {kind: gqa, "
+            "when: slides, heads: kv_heads, dim: head_dim, window: attended, sink: attention_sink_tokens}}}\n",
+            0,
+        ),
+    ],
+)
+def test_a_key_that_nobody_read_is_a_doubt_until_rules_of_the_layout_know_it(
+    rules: str, code: int, tmp_path: Path
+) -> None:
+    """The rules of the kind hold in all layers in which those of the layout do not."""
+    config = json.loads((CONFIGS / "gemma-3-27b.json").read_text())
+    config["text_config"]["attention_sink_tokens"] = 4
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    layout = Path(own(tmp_path, window="1024, sink: 4" if "sink:" in rules else 1024))
+    layout.write_text(layout.read_text() + rules)
+    said = run(path, "--layout", str(layout))
+    assert (said.exit_code, "`attention_sink_tokens` was not read" in said.stdout) == (code, code == 4)
+
+
+def test_draft_layers_are_compared_as_far_as_the_configuration_goes(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    draft = "caches: {draft: {heads: 4, dim: 64}}\n"
+    path.write_text(f"kvplan: 1\nmodel: mine\nextends: glm-4.5\ndrafts: 3\n{draft}")
+    told = answer("glm-4.5.json", "--layout", str(path))["model"]
+    assert [doubt for doubt in told["doubts"] if doubt.startswith("drafts: 1 in ")]
+    path.write_text(f"kvplan: 1\nmodel: mine\nextends: glm-4.5\n{draft}")
+    told = answer("glm-4.5.json", "--layout", str(path))["model"]
+    assert (told["doubts"], doctor.UNCOMPARED in told["notes"]) == ([], True)
+
+
+def test_what_an_engine_does_not_expect_of_a_layout_is_a_doubt(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("kvplan: 1\nmodel: mine\nextends: glm-4.5\ncaches: {draft: {heads: 3, dim: 77}}\n")
+    assert "heads of 77 and 77 elements are left to slow kernels" in str(
+        answer("glm-4.5.json", "--layout", str(path))["model"]["doubts"]
+    )
+
+
+@pytest.mark.parametrize(("config", "noted"), [("llama-3.1-8b.json", True), ("glm-4.5.json", False)])
+def test_a_side_that_drafts_with_a_layout_without_a_draft_is_noted(config: str, noted: bool) -> None:
+    notes = answer(config, "--options", "draft_tokens=1")["model"]["notes"]
+    assert (doctor.UNDRAFTED in notes) is noted
+
+
+def test_weights_of_32_bits_may_be_served_with_16(tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / "llama-3.1-8b.json").read_text())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**config, "torch_dtype": "float32"}))
+    told = answer(path, "--layout", "llama-3.1-8b")["model"]
+    assert (told["doubts"], "dtype: f32 in " in str(told["notes"])) == ([], True)
+
+
+def test_a_key_of_match_that_the_configuration_lacks_is_noted(tmp_path: Path) -> None:
+    path = Path(own(tmp_path))
+    path.write_text(path.read_text() + "match: {archtectures: Gemma3ForCausalLM}\n")
+    notes = answer("gemma-3-27b.json", "--layout", str(path))["model"]["notes"]
+    assert [note for note in notes if note.startswith("archtectures of match: nothing in ")]
 
 
 def test_needs_that_move_more_than_layers_read_are_noted(tmp_path: Path) -> None:

@@ -184,6 +184,17 @@ def test_what_a_dump_does_not_describe_is_said(name: str, edit: Edit, said: str)
     assert all(note["layers"] for note in notes)
 
 
+def test_tokens_that_are_not_moved_are_not_in_a_dump(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("kvplan: 1\nmodel: mine\nextends: qwen3-0.6b\ncaches: {attention: {needs: {whole: 4096}}}\n")
+    done = run("-", "--model", str(path), text=edited(SMALL, lambda d: None))
+    assert ", as the layout says, as far as the dump shows it\n" in done.output
+    assert (
+        "not compared: needs.whole of attention, 28 layers: a dump does not show which tokens decode needs\n"
+        in done.output
+    )
+
+
 def test_an_untouched_dump_has_no_difference() -> None:
     assert differences(edited(SMALL, lambda d: None)) == []
 

@@ -187,9 +187,8 @@ def test_a_file_of_ones_own_is_named_with_its_path(tmp_path: Path) -> None:
     assert done.stderr.startswith(f"this stores the same as mine: {command}")
 
 
-@pytest.mark.parametrize(("needs", "named"), [("", True), ("{window: 512}", False), ("{whole: 32}", True)])
+@pytest.mark.parametrize(("needs", "named"), [("", True), ("{window: 512}", False), ("{whole: 32}", False)])
 def test_a_file_that_moves_fewer_tokens_is_another_layout(tmp_path: Path, needs: str, named: bool) -> None:
-    """But no configuration can say `whole`, which a layout of the same numbers may know of."""
     (tmp_path / "layouts").mkdir()
     file, config = tmp_path / "layouts/mine.yaml", tmp_path / "config.json"
     odd = {"architectures": ["OddForCausalLM"], "num_hidden_layers": 3, "hidden_size": 96, "num_attention_heads": 3}
@@ -199,6 +198,46 @@ def test_a_file_that_moves_fewer_tokens_is_another_layout(tmp_path: Path, needs:
         file.write_text(re.sub("( +)kind: gqa", rf"\1kind: gqa\n\1needs: {needs}", file.read_text()))
     done = run("new", config, "--layouts", tmp_path / "layouts", "--accept-doubts")
     assert done.stderr.startswith("This is mine;") is named, done.stderr
+
+
+def test_a_file_for_another_class_is_another_layout(tmp_path: Path) -> None:
+    """An engine may keep whole heads in place of the latents of one class, and not of another."""
+    (tmp_path / "layouts").mkdir()
+    file, config = tmp_path / "layouts/mine.yaml", tmp_path / "config.json"
+    config.write_text(
+        (FOLDER / "deepseek-v3.json").read_text().replace('"num_hidden_layers": 61', '"num_hidden_layers": 7')
+    )
+    assert run("new", config, "-o", file).exit_code == 0
+    assert run("new", config, "--layouts", tmp_path / "layouts").stderr.startswith("This is mine;")
+    file.write_text(file.read_text().replace("model_type: deepseek_v3", "model_type: minicpm3"))
+    assert "This is mine" not in run("new", config, "--layouts", tmp_path / "layouts").stderr
+
+
+def test_the_tokens_that_an_architecture_computes_again_are_written(tmp_path: Path) -> None:
+    config = {
+        "architectures": ["LLaDA2MoeModelLM"],
+        "model_type": "llada2_moe",
+        "num_hidden_layers": 24,
+        "hidden_size": 2048,
+    }
+    config |= {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "torch_dtype": "bfloat16"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "    needs:\n      whole: 32\n" in run("new", tmp_path / "config.json", "--accept-doubts").stdout
+
+
+@pytest.mark.parametrize(
+    ("architecture", "model_type", "doubted"),
+    [("PuffinHForCausalLM", "puffin_h", True), ("FalconH1ForCausalLM", "falcon_h1", False)],
+)
+def test_an_element_type_of_states_that_is_not_followed_is_said(
+    architecture: str, model_type: str, doubted: bool, tmp_path: Path
+) -> None:
+    config = json.loads((FOLDER / "falcon-h1-34b.json").read_text())
+    config |= {"architectures": [architecture], "model_type": model_type, "mamba_ssm_cache_dtype": "float32"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    told = json.loads(run("new", tmp_path / "config.json", "--copy", "--accept-doubts", "--format", "json").stdout)
+    [said] = [note for note in told["notes"] if note.startswith("states are float32, which vLLM ")]
+    assert (said in told["doubts"]) is doubted
 
 
 @pytest.mark.parametrize("heads", [4, 8])

@@ -204,7 +204,9 @@ def test_names() -> None:
 
 
 def test_a_model_that_says_how_it_is_read_first_is_a_model(tmp_path: Path) -> None:
-    text = "kvplan: 1\nconfig: {words: {a: b}}\nmodel: mine\ntitle: x\ndtype: bf16\nlayers: 1\n"
+    text = (
+        "kvplan: 1\nconfig: {words: {a: b}}\nmatch: {architectures: X}\nmodel: mine\ntitle: x\ndtype: bf16\nlayers: 1\n"
+    )
     (tmp_path / "mine.yaml").write_text(text + "caches: {a: {kind: gqa, layers: all, heads: 1, dim: 8}}\n")
     assert load([tmp_path / "mine.yaml"]).model("mine").layers == 1
 

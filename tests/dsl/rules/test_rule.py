@@ -298,7 +298,8 @@ def test_words_of_a_model_come_after_those_they_are_about() -> None:
         ("{words: {a-b: 1}}", ["K009"]),
         ("{words: {a: has}}", []),
         ("{caches: {a: {kind: none}}}", ["K008"]),
-        ("{caches: {a: {kind: gqa, heds: 1}}}", ["K001"]),
+        ("{caches: {a: {kind: gqa, heds: 1}}}", ["K001", "K002"]),
+        ("{caches: {a: {kind: gqa, heads: 1, dim: 8, needs: {whole: 2, windw: 1}}}}", ["K001"]),
         ("{remarks: [{when: n}]}", ["K002"]),
     ],
 )

@@ -130,7 +130,7 @@ def connector(monkeypatch: pytest.MonkeyPatch, workers: FakeWorkers) -> Iterator
     for name, stub in stubs.items():
         monkeypatch.setitem(sys.modules, name, stub)
     made = importlib.import_module(NAME)
-    monkeypatch.setattr(made, "worker_layout", lambda *_: None)
+    monkeypatch.setattr(made, "worker_layout", lambda *_: SimpleNamespace(side=SimpleNamespace(needs=())))
     monkeypatch.setattr(made, "connector_worker", workers.make)
     monkeypatch.setattr(made, "checkpoint_revision", lambda _, config: f"of {config}")
     yield made

@@ -29,6 +29,7 @@ from kvplan.integrations.vllm.announcing import engine_record
 from kvplan.integrations.vllm.layout import (
     _clearing,
     as_allocated,
+    check_needs,
     memory_of,
     worker_layout,
 )
@@ -179,6 +180,16 @@ def test_a_layout_is_found_compared_and_mapped(engine: FakeEngine) -> None:
     assert [layout.memory[f"attention.{layer}"].base for layer in range(4)] == addresses
     assert views(layout.side, 0, layout.memory).blocks == {"attention": 6}
     assert layout.settings.keys() == {"elements of attention", "rotary embedding"}
+
+
+def test_an_engine_that_computes_only_the_last_token_does_not_start_with_a_layout_that_leaves_out_more() -> None:
+    library = load()
+    check_needs(side_of(bind(library, library.model("llama-3.1-8b"), "tp=1"))[0])
+    with pytest.raises(
+        ConnectorError, match=r"does not compute what `needs: \{whole: …\}` of attention leaves out"
+    ) as caught:
+        check_needs(side_of(bind(library, library.model("llada2.0-mini"), "tp=1"))[0])
+    assert caught.value.code == "I012"
 
 
 def test_what_an_engine_says_of_a_model_of_a_family_is_sent(engine: FakeEngine) -> None:
