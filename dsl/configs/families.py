@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # The suffix of a source that the configuration leaves to its class.
 BY_DEFAULT = "by default"
+# The suffix of a list of which the class's file has only the part that repeats.
+CYCLE = "_cycle"
 
 
 def nested(config: Mapping[str, object], inside: tuple[str, ...]) -> tuple[Mapping[str, object], ...]:
@@ -53,7 +55,7 @@ def facts_of(
     first = next((mapping for mapping in given if mapping.keys() & {*outermost}), {})
     values = {key: value for key, value in values.items() if key not in outermost or key in first}
     values |= {key: first[key] for key in outermost if key in first}
-    origins = {key: (f"{key} {BY_DEFAULT}",) for key in config.defaulted}
+    origins = {key: (f"{key.removesuffix(CYCLE)} {BY_DEFAULT}",) for key in config.defaulted}
     return with_words(ForeignValues(values, origins, usual=config.defaulted), words)
 
 

@@ -112,8 +112,9 @@ def recognise(
     if faults := remarks_of(reading.faults, facts, layer_facts, layered_words):
         raise fault("F007", "its numbers make no layout", place, *faults, help=CORRECT)
     if not caches:
-        # The word for a layer explains more than the list of missing keys.
-        notes = doubts if any(LAYER_IS in facts for facts in layer_facts) else (_looked_for(reading, kinds), *doubts)
+        # The word for a layer, or a rule that could not be judged, explains more than the list of missing keys.
+        told = any(LAYER_IS in facts for facts in layer_facts) or not any(NOTHING in doubt for doubt in doubts)
+        notes = doubts if told else (_looked_for(reading, kinds), *doubts)
         raise fault("F003", "no layer of it stores a cache that is known", place, *notes, help=NEW)
     _check(caches, kinds, place)
     ignored = unread(chain, reading, rules, whole.apart)

@@ -373,6 +373,9 @@ def test_what_layers_are_called_is_said_rather_than_all_keys_that_rules_read() -
     _, _, text = run("new", "-", given=json.dumps({**PLAIN, "layer_types": ["rwkv"] * 4}))
     assert "layers 0-3: nothing is known to be stored by 'rwkv' of layer_types" in text
     assert "looked for" not in text
+    _, _, text = run("new", "-", given=json.dumps({**PLAIN, "num_key_value_heads": [4, 4]}))
+    assert "num_key_value_heads: expected a number or a word, not a list" in text
+    assert "looked for" not in text
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
@@ -408,8 +411,8 @@ def test_that_others_agree_is_not_said_of_a_layout_that_may_be_wrong() -> None:
 def test_layers_have_the_keys_that_they_come_from() -> None:
     assert "layers: layer % 5 != 4  # sliding_window_pattern\n" in run("new", "-", given=json.dumps(GEMMA))[1]
     code, text, said = run("new", "-", given=json.dumps(less(GEMMA, "sliding_window_pattern")))
-    assert (code, "layers: layer % 6 != 5  # layer_types_cycle by default\n" in text) == (0, True)
-    assert "layer_types_cycle: left out, and read as the class of" in said
+    assert (code, "layers: layer % 6 != 5  # layer_types by default\n" in text) == (0, True)
+    assert "layer_types: left out, and read as the class of" in said
 
 
 def test_a_configuration_without_an_architecture_is_doubted_like_an_unknown_one() -> None:

@@ -92,7 +92,7 @@ def test_layers_go_round_as_the_class_has_them(tmp_path: Path) -> None:
         tmp_path, {"model_type": "gemma3", "text_config": {"model_type": "gemma3_text", "num_hidden_layers": 8}}
     )
     assert unsure(found) == []
-    assert "layers: [5]  # layer_types_cycle by default\n" in found.text
+    assert "layers: [5]  # layer_types by default\n" in found.text
     assert "window: 4096  # sliding_window by default" in found.text
 
 
