@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,23 +18,18 @@ from kvplan.cli.commands.explain_text import unit
 from kvplan.cli.errors import DOUBTED, REFUSED, WRONG
 from kvplan.cli.options import format_option, leave_out, one_layouts_option
 from kvplan.cli.terminal import say, table
-from kvplan.compiler.api import warnings_of
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.engine_file import describes, engine_for
-from kvplan.compiler.side.text import pairs, parse_side
+from kvplan.compiler.side.text import pairs
 from kvplan.compiler.words import many
 from kvplan.doctor import machine, start
-from kvplan.doctor.examine import ExaminedSide, describe_examined, describe_way, examined, stores_otherwise
+from kvplan.doctor.examine import ExaminedSide, describe_examined, describe_way, examined
+from kvplan.doctor.layout import FoundLayout, found_layout, on_sides
 from kvplan.doctor.start import EnginePlace, Step
-from kvplan.dsl.configs.new_model import NewModel, made
-from kvplan.dsl.configs.same_model import parsed
-from kvplan.dsl.lang.nodes import Value
-from kvplan.dsl.library import Library, load
-from kvplan.dsl.named import library
+from kvplan.dsl.library import Library
 from kvplan.dsl.schema.engine import Engine, Serve
-from kvplan.dsl.schema.model import CHECKPOINT, Model
-from kvplan.dsl.text.diagnostics import DslError, listed, ranges
-from kvplan.dsl.text.source import SourceSpan, shown
+from kvplan.dsl.text.diagnostics import listed, ranges
+from kvplan.dsl.text.source import shown
 
 Plain = Mapping[str, Any]
 # By direction: the roles of this side and of the peer; WAYS has the pairs (prefill, decode).
@@ -45,40 +40,9 @@ WAYS = {"to-peer": ((HERE, PEER),), "from-peer": ((PEER, HERE),), "both": ((HERE
 # The HTTP port of each engine, and the first port of the connector if engines run on two machines.
 HTTP, PORT = {HERE: 8100, PEER: 8200}, 7600
 WORKS, WORKS_IF = "works", "works if the layout is right"
-COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then name the file that is right with --layout"
 LIMITED = (
     "choose another setting, direction or engine for this side; `kvplan explain I012` says where all limits are listed"
 )
-CORRECT = "correct the layout: `{}` writes what CONFIG.JSON says"
-RULES = "if the layout is right, say under its `config` what the keys mean (docs/new-model.md#how-it-is-recognised)"
-RENAMED = "by the checkpoint's own names {} stores something else: give the layout `checkpoint: {{{}}}`"
-DRAFT_TOKENS = "draft_tokens"
-UNCOMPARED = "the numbers of draft layers are in no configuration, and were not compared"
-UNDRAFTED = (
-    f"{DRAFT_TOKENS}, and the layout has no draft: an engine whose draft has layers stops at start-up (I005), n-grams "
-    "need none"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundLayout:
-    """A served model's layout: its file, empty if it is not written yet, and its name for `kvplan compile` (`word`).
-
-    `same` are other models that store the same, `notes` remarks on the layout, `command` writes its file. `doubts` are
-    reasons why the engine may store something else (see `_doubts`), `right` says what to do about them. `checkpoint`
-    is what the configuration says for that key of the file.
-    """
-
-    library: Library
-    model: Model
-    file: str
-    word: str
-    same: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    command: str = ""
-    doubts: tuple[str, ...] = ()
-    right: str = COMPARE
-    checkpoint: Mapping[str, Value] = field(default_factory=dict)
 
 
 @click.command("doctor")
@@ -124,7 +88,7 @@ def command(
     if peer_engine:
         unused = {"--peer-release": peer_release, "--peer-platform": peer_platform}
         leave_out("--peer-engine excludes --peer-release and --peer-platform", unused)
-    found = _found(config, layout, layouts)
+    found = found_layout(config, layout, layouts)
     named = {HERE: engine, PEER: peer_engine or (engine if not (peer_release or peer_platform) else None)}
     named = {side: name if name and not _is_only_file(found.library, name) else None for side, name in named.items()}
     releases = {HERE: release or "", PEER: peer_release or ("" if peer_engine else release) or ""}
@@ -136,7 +100,7 @@ def command(
     peer_tp, peer_pp = (tp if peer_tp is None else peer_tp), (pp if peer_pp is None else peer_pp)
     texts = {HERE: _text(engine, tp, pp, options), PEER: _text(peer_engine or engine, peer_tp, peer_pp, peer_options)}
     sides = {name: examined(found.library, found.model, text) for name, text in texts.items()}
-    found = _on_sides(found, sides)
+    found = on_sides(found, sides)
     places = {
         HERE: EnginePlace("this machine", "this", host or "", port, HTTP[HERE]),
         PEER: EnginePlace("the peer" if host else "this machine", "peer", peer_host or "", port, HTTP[PEER]),
@@ -150,19 +114,6 @@ def command(
     lines = [*_lines(answer), *(machine.as_lines(machine_says) if checked else [])]
     click.echo(json.dumps(answer, indent=2)) if form == "json" else say("\n".join(lines))
     sys.exit(_exit_code(answer, machine_says))
-
-
-def _on_sides(found: FoundLayout, sides: Mapping[str, ExaminedSide]) -> FoundLayout:
-    """The layout with what may be wrong of it on these sides: its warnings, and other words of its checkpoint."""
-    drafting = any(parse_side(side.text).get(DRAFT_TOKENS, "0") != "0" for side in sides.values())
-    found = replace(found, notes=(*found.notes, UNDRAFTED)) if drafting and not found.model.drafts else found
-    if not found.file:
-        return found
-    slips = warnings_of(found.library, found.model, [side.engine.name for side in sides.values()])
-    unnamed = [side.engine.name for side in sides.values() if stores_otherwise(side, found.checkpoint)]
-    words = ", ".join(f"{key}: {word}" for key, word in found.checkpoint.items())
-    names = (RENAMED.format(name, words) for name in dict.fromkeys(unnamed))
-    return replace(found, doubts=tuple(dict.fromkeys((*found.doubts, *slips, *names))))
 
 
 def _exit_code(answer: Plain, machine_says: Sequence[machine.MachineFinding]) -> int:
@@ -214,70 +165,6 @@ def _text(engine: str | None, tp: int, pp: int, options: str) -> str:
         raise BadInput("S002", f"{key} is an option of its own", f"give --{key}, or --peer-{key} for the peer")
     words = [*([f"engine={engine}"] if engine else []), f"tp={tp}", *([f"pp={pp}"] if pp != 1 else []), options]
     return ",".join(word for word in words if word)
-
-
-def _found(config: Path, layout: str | None, layouts: Path | None) -> FoundLayout:
-    """The layout of the served model. Raises DslError."""
-    own = (layouts,) if layouts else ()
-    if layout:
-        known, name = library(layout, own)
-        return _named(known, name, config, layout, layouts)
-    known = load((), own)
-    new = made(known, config)
-    doubts = _doubts(new)
-    if new.same:
-        name, *others = new.same
-        names = _names_of(new)
-        return FoundLayout(
-            known, known.model(name), _file(known, name), name, tuple(others), new.notes, "", doubts, checkpoint=names
-        )
-    model, command = parsed(known, new.text, new.name, SourceSpan(shown(config), 1, 1, 1)), str(config)
-    return FoundLayout(known, model, "", f"{new.name}.yaml", (), new.notes, new.command(command, layouts), doubts)
-
-
-def _doubts(new: NewModel) -> tuple[str, ...]:
-    """Why the engine may store something else: numbers in doubt, and architectures known to have another layout.
-
-    They are only for a layout that doctor found: one that the user names is the user's choice.
-    """
-    wrong = (f"{row.name}: {row.verdict} ({row.evidence})" for row in new.tested if row.wrong)
-    return (*new.doubts, *wrong)
-
-
-def _named(known: Library, name: str, config: Path, layout: str, layouts: Path | None) -> FoundLayout:
-    """A layout that the user names, with the doubts in its file and the contradictions to the configuration.
-
-    So are keys that no rule read, and layers that none explains. A number that the configuration does not say for sure
-    is no contradiction: it becomes a note, like other doubts.
-    """
-    model = known.model(name)
-    layout_only = FoundLayout(known, model, _file(known, name), layout)
-    try:
-        new = made(known, config, layout=name)
-    except DslError as error:
-        why = f"{shown(config)} was not compared with {name}: {error.diagnostics[0].message}"
-        return replace(layout_only, notes=(why,), doubts=model.doubts)
-    unlike = [(each.sure, each.text(shown(config), name)) for each in new.unlike(known, name)]
-    unexplained = new.found.unexplained
-    assumed = [doubt for doubt in new.doubts if doubt not in unexplained]
-    drafts = (UNCOMPARED,) if model.drafts else ()
-    contradictions = tuple(text for sure, text in unlike if sure)
-    write = (CORRECT.format(new.command(str(config), layouts)),) if contradictions and not unexplained else ()
-    return replace(
-        layout_only,
-        notes=(*(text for sure, text in unlike if not sure), *assumed, *drafts),
-        doubts=(*contradictions, *unexplained, *model.doubts),
-        right="; ".join((*write, RULES)) if contradictions or unexplained else COMPARE,
-        checkpoint=_names_of(new),
-    )
-
-
-def _names_of(new: NewModel) -> dict[str, Value]:
-    return {key: new.stored.values[key] for key in CHECKPOINT.known if key in new.stored.values}
-
-
-def _file(known: Library, name: str) -> str:
-    return shown(known.paths["model"][name].resolve())
 
 
 def _own(found: FoundLayout, layout: str | None, layouts: Path | None, prepared: bool) -> dict[str, object]:

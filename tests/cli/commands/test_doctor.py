@@ -16,6 +16,7 @@ from tests.paths import FIXTURES
 from kvplan.cli.commands import doctor
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
+from kvplan.doctor.layout import UNCOMPARED, UNDRAFTED
 from kvplan.dsl.configs import new_model
 from kvplan.dsl.configs.architectures import Architecture
 from kvplan.dsl.library import load
@@ -655,7 +656,7 @@ def test_draft_layers_are_compared_as_far_as_the_configuration_goes(tmp_path: Pa
     assert [doubt for doubt in told["doubts"] if doubt.startswith("drafts: 1 in ")]
     path.write_text(f"kvplan: 1\nmodel: mine\nextends: glm-4.5\n{draft}")
     told = answer("glm-4.5.json", "--layout", str(path))["model"]
-    assert (told["doubts"], doctor.UNCOMPARED in told["notes"]) == ([], True)
+    assert (told["doubts"], UNCOMPARED in told["notes"]) == ([], True)
 
 
 def test_what_an_engine_does_not_expect_of_a_layout_is_a_doubt(tmp_path: Path) -> None:
@@ -669,7 +670,7 @@ def test_what_an_engine_does_not_expect_of_a_layout_is_a_doubt(tmp_path: Path) -
 @pytest.mark.parametrize(("config", "noted"), [("llama-3.1-8b.json", True), ("glm-4.5.json", False)])
 def test_a_side_that_drafts_with_a_layout_without_a_draft_is_noted(config: str, noted: bool) -> None:
     notes = answer(config, "--options", "draft_tokens=1")["model"]["notes"]
-    assert (doctor.UNDRAFTED in notes) is noted
+    assert (UNDRAFTED in notes) is noted
 
 
 def test_weights_of_32_bits_may_be_served_with_16(tmp_path: Path) -> None:
