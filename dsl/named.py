@@ -8,6 +8,7 @@ from pathlib import Path
 from kvplan.dsl.files import deployment
 from kvplan.dsl.files.folders import folder_files
 from kvplan.dsl.library import Library, load
+from kvplan.dsl.schema.deployment import Deployment
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 from kvplan.dsl.text.source import inline
 
@@ -63,6 +64,11 @@ def names_of(library: Library, model: str) -> tuple[str, ...]:
 def is_path(word: str) -> bool:
     """Whether a word on the command line is the path of a file, and not a name."""
     return deployment.is_path(word) or Path(word).suffix in INSTEAD
+
+
+def model_files(one: Deployment) -> list[Path]:
+    """The files that a deployment names by path, in order."""
+    return [Path(model) for spec in one.plans for model in spec.models if is_path(model)]
 
 
 def is_layout_file(word: str) -> bool:

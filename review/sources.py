@@ -15,7 +15,7 @@ from kvplan.deploy import jobs, plans
 from kvplan.deploy.plan_index import entry_of
 from kvplan.dsl.files.folders import SUFFIXES, folder_files, is_hidden, is_layout_text
 from kvplan.dsl.library import load
-from kvplan.dsl.named import is_layout_file, is_path
+from kvplan.dsl.named import is_layout_file, model_files
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.files.index import IndexEntry
@@ -176,7 +176,7 @@ def _own_models(names: Sequence[str], folders: Sequence[Path]) -> list[Path]:
         return []
     library = load([], folders)
     found = [library.deployment(Path(name)) for name in names if is_layout_file(name)]
-    return [Path(model) for one in found for spec in one.plans for model in spec.models if is_path(model)]
+    return [path for one in found for path in model_files(one)]
 
 
 def _read(path: Path, revision: str) -> Iterable[tuple[str, str]]:

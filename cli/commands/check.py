@@ -26,7 +26,7 @@ from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.files.folders import folder_files
 from kvplan.dsl.library import Library, check, doubts, layers_of, load_good
-from kvplan.dsl.named import is_path, names_of
+from kvplan.dsl.named import model_files, names_of
 from kvplan.dsl.schema.deployment import Deployment, PlanSpec
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, ordered, render
@@ -117,8 +117,7 @@ def _deployments(files: Sequence[Path], layouts: Sequence[Path]) -> list[Deploym
 def _named_beside(files: Sequence[Path], one: Deployment) -> list[Path]:
     """The files that a deployment names by path, without `files`. A missing one is an error at its place."""
     known = {path.resolve() for path in files}
-    named = (Path(model) for spec in one.plans for model in spec.models if is_path(model))
-    return [path for path in dict.fromkeys(named) if path.is_file() and path.resolve() not in known]
+    return [path for path in dict.fromkeys(model_files(one)) if path.is_file() and path.resolve() not in known]
 
 
 def _doubts_of(
@@ -131,7 +130,7 @@ def _doubts_of(
 
 def _errors_in(one: Deployment, files: Sequence[Path], layouts: Sequence[Path]) -> Iterator[Diagnostic]:
     """The errors of one deployment. It has its own library: another one may use the same names for other files."""
-    named = [Path(model) for spec in one.plans for model in spec.models if is_path(model)]
+    named = model_files(one)
     # A missing file is reported at the place that names it.
     library, unread = load_good([*files, *(path for path in dict.fromkeys(named) if os.path.isfile(path))], layouts)
     yield from unread

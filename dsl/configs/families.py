@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # The suffix of a source that the configuration leaves to its class.
 BY_DEFAULT = "by default"
-# The suffix of a list of which the class's file has only the part that repeats.
+# The suffix of a list's name if the file of its class has only the part that repeats.
 CYCLE = "_cycle"
 
 

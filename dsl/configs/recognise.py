@@ -55,9 +55,9 @@ class RecognisedModel:
 
     `doubts` are remarks that mean that a number may be wrong; `unexplained` are those of them about keys that no rule
     read, and layers that none explains. `unsure` are numbers and parameters about which there is a remark. `drafts` is
-    the number of draft layers. `mlp` are layers that keep nothing,
-    `shared` layers that read another layer's cache, each with the keys that say so. Layers in `unjudged` may store
-    something else. `counting` are the keys that rules ask for, and that its class is not known to have.
+    the number of draft layers. `mlp` are layers that keep nothing, `shared` layers that read another layer's cache,
+    each with the keys that say so. Layers in `unjudged` may store something else. `counting` are the keys that rules
+    ask for, and that its class is not known to have.
     """
 
     facts: ForeignValues

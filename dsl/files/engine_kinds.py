@@ -29,7 +29,7 @@ from kvplan.dsl.text.yaml_reader import Named, Tree, YamlList, YamlScalar
 Kinds = Mapping[str, Kind]
 # A name for conditions of `serve` beside options and mesh axes: whether the engine decodes.
 DECODES = "decodes"
-# And for those about a cache: the tokens to a multiple of which its `needs` round a request's end down.
+# The same for requirements about a cache: its `needs` round the end of a request down to a multiple of `whole` tokens.
 WHOLE = "whole"
 BYTES = "a number of bytes is expected"
 

@@ -79,8 +79,7 @@ class ConfigClasses:
 class ConfigRules(DocumentKeys):
     """Rules for reading configurations. A word whose expression uses `layer` is evaluated for each layer; `always` are
     the words that are always needed. `caches` are a model's own rules: for each name the first that holds counts, in
-    place of the rules of its kind. `families` are first words of keys that rules of kinds
-    read, without `plain` ones.
+    place of the rules of its kind. `families` are first words of keys that rules of kinds read, without `plain` ones.
     """
 
     caches: tuple[Rule, ...] = field(default=(), kw_only=True)
