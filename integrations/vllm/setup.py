@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 from kvplan.integrations.shared.config import ConnectorConfig, public_key, worker_address
 from kvplan.integrations.shared.plans import identity, plans, prepare_plans
 from kvplan.integrations.shared.served import served_revision
+from kvplan.integrations.vllm.holds import PrefillSide, unmarked
 from kvplan.integrations.vllm.layout import WorkerLayout
+from kvplan.integrations.vllm.loads import DecodeSide, LoadTimes
 from kvplan.integrations.vllm.metadata import WorkerFacts
 from kvplan.integrations.vllm.offers import PromptOffers
 from kvplan.integrations.vllm.tables import BlockTables, spans
-from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide, unmarked
+from kvplan.integrations.vllm.worker import ConnectorWorker
 from kvplan.runtime.control.identity import Identity
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.memory.register import views

@@ -11,7 +11,7 @@ from threading import Event
 from kvplan.integrations.shared.meetings import PrefillMeetings, trusted
 from kvplan.integrations.vllm.encoder.metadata import RemoteItem
 from kvplan.integrations.vllm.encoder.pool import PooledItem, blocks_of
-from kvplan.integrations.vllm.worker import LoadTimes
+from kvplan.integrations.vllm.loads import LoadTimes
 from kvplan.plan.block_tables import Tables
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request

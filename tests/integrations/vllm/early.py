@@ -18,10 +18,12 @@ from tests.runtime.helpers.requests import check
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, _block, _pages, truth
 
+from kvplan.integrations.vllm.holds import PrefillSide
+from kvplan.integrations.vllm.loads import DecodeSide, LoadTimes, StepResults
 from kvplan.integrations.vllm.metadata import StepOrders, WorkerFacts
 from kvplan.integrations.vllm.offers import LayerBatches, PromptOffers
 from kvplan.integrations.vllm.scheduler import ConnectorScheduler, GroupTable
-from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide, StepResults
+from kvplan.integrations.vllm.worker import ConnectorWorker
 from kvplan.plan.block_tables import blocks
 from kvplan.plan.request import Request, Slot
 from kvplan.runtime.prefill.events import ComputeEvent

@@ -6,9 +6,11 @@ from tests.integrations.vllm.requests import STATE, TOKENS
 from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World
 
+from kvplan.integrations.vllm.holds import PrefillSide
+from kvplan.integrations.vllm.loads import DecodeSide, LoadTimes, StepResults
 from kvplan.integrations.vllm.metadata import BlockIds, HoldOrder, LoadOrder, RemotePrefill, StepOrders
 from kvplan.integrations.vllm.tables import BlockTables, spans
-from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide, StepResults
+from kvplan.integrations.vllm.worker import ConnectorWorker
 from kvplan.plan.block_tables import blocks
 from kvplan.plan.request import Request
 from kvplan.plan.types import Side

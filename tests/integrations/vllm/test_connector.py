@@ -16,9 +16,9 @@ from tests.integrations.vllm.requests import facts
 from kvplan.fleet.records import EngineRecord
 from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.vllm import announcing
+from kvplan.integrations.vllm.loads import StepResults
 from kvplan.integrations.vllm.metadata import PromptChunk, StepOrders
 from kvplan.integrations.vllm.setup import EngineRoles
-from kvplan.integrations.vllm.worker import StepResults
 
 NAME = "kvplan.integrations.vllm.connector"
 BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base"

@@ -14,8 +14,8 @@ from tests.runtime.helpers.waiting import until
 from tests.runtime.helpers.worlds import World, world
 from tests.slowness import slowness
 
+from kvplan.integrations.vllm.loads import LoadTimes
 from kvplan.integrations.vllm.offers import LayerBatches
-from kvplan.integrations.vllm.worker import LoadTimes
 
 Make = Callable[..., tuple[PrefillEngine, DecodeEngine]]
 
@@ -203,7 +203,7 @@ def test_a_prompt_that_is_preempted_is_right_for_a_router_that_asks_later(make: 
 def test_a_prompt_that_is_aborted_on_prefill_fails_at_once(
     make: Make, asked: str, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kvplan.integrations.vllm.worker.REMADE", 0.05)
+    monkeypatch.setattr("kvplan.integrations.vllm.loads.REMADE", 0.05)
     prefill, decode = make()
     if asked == "before":
         decode.ask("t")
@@ -323,7 +323,7 @@ def test_a_prompt_is_held_for_a_lease_from_its_end_however_long_it_took(make: Ma
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_order_of_events_ends_right_or_not_at_all(make: Make, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvplan.integrations.vllm.worker.REMADE", 0.2)
+    monkeypatch.setattr("kvplan.integrations.vllm.loads.REMADE", 0.2)
     choose = random.Random(seed)
     prefill, decode = make(seed=seed)
     for turn in range(4):

@@ -20,9 +20,11 @@ from tests.runtime.helpers.worlds import world
 
 from kvplan.integrations.vllm import worker as halves
 from kvplan.integrations.vllm.clearing import BlockClearing
+from kvplan.integrations.vllm.holds import PrefillSide
+from kvplan.integrations.vllm.loads import DecodeSide, LoadTimes, StepResults
 from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, empty
 from kvplan.integrations.vllm.metadata import GroupName, HoldOrder, LoadOrder, PromptChunk, StepOrders
-from kvplan.integrations.vllm.worker import ConnectorWorker, DecodeSide, LoadTimes, PrefillSide, StepResults
+from kvplan.integrations.vllm.worker import ConnectorWorker
 from kvplan.runtime import DecodeWorker, Keys, Request, Transfer
 from kvplan.runtime.errors import HandleError
 
