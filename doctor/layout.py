@@ -14,16 +14,23 @@ from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.lang.nodes import Value
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.named import library
+from kvplan.dsl.schema.config import ConfigRules
 from kvplan.dsl.schema.model import CHECKPOINT, Model
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.source import SourceSpan, shown
 
 COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then name the file that is right with --layout"
 CORRECT = "correct the layout: `{}` writes what CONFIG.JSON says"
-RULES = "if the layout is right, say under its `config` what the keys mean (docs/new-model.md#how-it-is-recognised)"
+RULES = (
+    "if the layout is right, give the numbers in doubt in it, or say under its `config` what the keys mean"
+    " (docs/new-model.md#how-it-is-recognised)"
+)
 RENAMED = "by the checkpoint's own names {} stores something else: give the layout `checkpoint: {{{}}}`"
 DRAFT_TOKENS = "draft_tokens"
-UNCOMPARED = "the numbers of draft layers are in no configuration, and were not compared"
+UNCOMPARED = (
+    "the configuration says nothing of draft layers: those of the layout were not compared; "
+    "a draft has a config.json of its own"
+)
 UNDRAFTED = (
     f"{DRAFT_TOKENS}, and the layout has no draft: an engine whose draft has layers stops at start-up (I005), n-grams "
     "need none"
@@ -71,19 +78,20 @@ def found_layout(config: Path, layout: str | None, layouts: Path | None) -> Foun
 
 
 def _doubts(new: NewModel) -> tuple[str, ...]:
-    """Why the engine may store something else: numbers in doubt, and architectures known to have another layout.
+    """Why the engine may store something else: numbers in doubt, and architectures known to have another layout."""
+    return (*new.doubts, *_wrong(new))
 
-    They are only for a layout that doctor found: one that the user names is the user's choice.
-    """
-    wrong = (f"{row.name}: {row.verdict} ({row.evidence})" for row in new.tested if row.wrong)
-    return (*new.doubts, *wrong)
+
+def _wrong(new: NewModel) -> tuple[str, ...]:
+    return tuple(f"{row.name}: {row.verdict} ({row.evidence})" for row in new.tested if row.wrong)
 
 
 def _named(known: Library, name: str, config: Path, layout: str, layouts: Path | None) -> FoundLayout:
-    """A layout that the user names, with the doubts in its file and the contradictions to the configuration.
+    """A layout that the user names, with the doubts in its file, those about the configuration that it leaves open, and
+    the contradictions between them.
 
-    So are keys that no rule read, and layers that none explains. A number that the configuration does not say for sure
-    is no contradiction: it becomes a note, like other doubts.
+    A number that the configuration does not say for sure is no contradiction: it becomes a note, like doubts that the
+    layout settles. An architecture that is read wrong for every engine is a doubt, unless the layout has its own rules.
     """
     model = known.model(name)
     layout_only = FoundLayout(known, model, _file(known, name), layout)
@@ -93,16 +101,17 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
         why = f"{shown(config)} was not compared with {name}: {error.diagnostics[0].message}"
         return replace(layout_only, notes=(why,), doubts=model.doubts)
     unlike = [(each.sure, each.text(shown(config), name)) for each in new.unlike(known, name)]
-    unexplained = new.found.unexplained
-    assumed = [doubt for doubt in new.doubts if doubt not in unexplained]
-    drafts = (UNCOMPARED,) if model.drafts else ()
+    compared = model.config != ConfigRules() or any(row.right for row in new.tested)
+    standing = (*new.standing(known, name), *(() if compared else _wrong(new)))
+    settled = [doubt for doubt in new.doubts if doubt not in standing]
+    drafts = (UNCOMPARED,) if model.drafts and not new.found.drafts.value else ()
     contradictions = tuple(text for sure, text in unlike if sure)
-    write = (CORRECT.format(new.command(str(config), layouts)),) if contradictions and not unexplained else ()
+    write = (CORRECT.format(new.command(str(config), layouts)),) if contradictions and not standing else ()
     return replace(
         layout_only,
-        notes=(*(text for sure, text in unlike if not sure), *assumed, *drafts),
-        doubts=(*contradictions, *unexplained, *model.doubts),
-        right="; ".join((*write, RULES)) if contradictions or unexplained else COMPARE,
+        notes=(*(text for sure, text in unlike if not sure), *settled, *drafts),
+        doubts=(*contradictions, *standing, *model.doubts),
+        right="; ".join((*write, RULES)) if contradictions or standing else COMPARE,
         checkpoint=_names_of(new),
     )
 

@@ -180,7 +180,11 @@ class Library:
 
     def heads(self, file_type: str) -> list[FileHead]:
         """The heads of all files of one type, in the order of their names. Raises DslError if one has no YAML tree."""
-        return [FileHead(name, self._extended(file_type, name)) for name in sorted(self.paths[file_type])]
+        return [self.head(file_type, name) for name in sorted(self.paths[file_type])]
+
+    def head(self, file_type: str, name: str) -> FileHead:
+        """The head of a file. Raises DslError if it has no YAML tree."""
+        return FileHead(name, self._extended(file_type, name))
 
     def errors(self, path: Path) -> list[Diagnostic]:
         """All errors of one file."""

@@ -20,6 +20,7 @@ UNSAID = Answer(None, absent=True)
 _Known = tuple[Cache, Mapping[str, object]]
 MODEL = ("layers", "dtype", "query_heads")
 CONDITIONS = ("when", "optional")
+ALONE = "caches of kind"
 # The keys of a configuration that give the words of `checkpoint`.
 KEYS_OF = {"architecture": "architectures", MODEL_TYPE: MODEL_TYPE}
 
@@ -46,11 +47,11 @@ class Difference:
 def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, layout: Model) -> Iterator[Difference]:
     """The differences between a layout and a configuration: `found` is what was read of it, `made` its model file.
 
-    Only the number of draft layers is compared: a configuration does not say what a server drafts with.
+    The layout's draft layers are compared if the configuration has some: each stores what a layer of the model does.
     """
     answers = {name: getattr(found, name) for name in MODEL}
     numbers = (_number(n, answers[n], _own(made, n), _own(layout, n)) for n in MODEL if _differ(made, layout, n))
-    yield from (replace(each, sure=each.sure and each.what not in found.unsure) for each in numbers)
+    yield from (replace(each, sure=each.sure and each.what not in found.unsure.values()) for each in numbers)
     yield from _matched(found, layout)
     for key in renamed(made, layout):
         configured, stored = str(made.values[key]), str(layout.values[key])
@@ -58,8 +59,10 @@ def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, 
     yield from _shared(found, made.no_cache.shared, layout.no_cache.shared)
     yield from _drafts(found.drafts, layout)
     compare = _Layers(kinds, found, made, layout)
-    every = ((each, layer) for layer in range(min(made.layers, layout.layers)) for each in compare.at(layer))
-    for each, layers in grouped(every).items():
+    own = ((each, layer) for layer in range(min(made.layers, layout.layers)) for each in compare.at(layer, layer))
+    drafts = range(layout.layers, layout.layers + layout.drafts) if found.drafts.value else ()
+    drafted = ((each, layer) for layer in drafts for each in compare.draft(layer))
+    for each, layers in grouped((*own, *drafted)).items():
         yield Difference(f"{layer_ranges(layers)}: {each.what}", *each.values, each.keys, each.sure)
 
 
@@ -123,20 +126,30 @@ class _Layers:
     made: Model
     layout: Model
 
-    def at(self, layer: int) -> Iterator[_AtLayer]:
-        """The differences in one layer. Caches of one kind are compared with each other, in the order of the files."""
-        names = dict.fromkeys(cache.kind for model in (self.made, self.layout) for cache in _caches(model, layer))
-        for kind in names:
-            mine, theirs = ([c for c in _caches(m, layer) if c.kind == kind] for m in (self.made, self.layout))
-            for cache, other in _unequal(
-                [(c, self._params(c, self.made)) for c in mine], [(c, self._params(c, self.layout)) for c in theirs]
-            ):
-                yield from self._numbers(cache, other)
-            yield from self._alone(layer, kind, len(mine), len(theirs))
+    def draft(self, layer: int) -> Iterator[_AtLayer]:
+        """The differences between a draft layer of the layout and the layer of the model that is most like it."""
+        alike = {tuple(cache.name for cache in _caches(self.made, own)): own for own in range(self.made.layers)}
+        every = [tuple(self.at(own, layer, CONDITIONS)) for own in alike.values()]
+        yield from min(every, key=_weight)
 
-    def _params(self, cache: Cache, model: Model) -> Mapping[str, object]:
+    def at(self, own: int, layer: int, but: Sequence[str] = ()) -> Iterator[_AtLayer]:
+        """The differences between a layer of the configuration, `own`, and one of the layout, without the keys `but`.
+
+        Caches of one kind are compared with each other, in the order of the files.
+        """
+        stored = ((self.made, _caches(self.made, own)), (self.layout, _caches(self.layout, layer)))
+        for kind in dict.fromkeys(cache.kind for _, caches in stored for cache in caches):
+            mine, theirs = (
+                [(c, self._params(c, model, but)) for c in caches if c.kind == kind] for model, caches in stored
+            )
+            for cache, other in _unequal(mine, theirs):
+                yield from self._numbers(cache, other)
+            yield from self._alone(own, kind, len(mine), len(theirs))
+
+    def _params(self, cache: Cache, model: Model, but: Sequence[str]) -> Mapping[str, object]:
         kind = self.kinds[cache.kind]
-        return {**params_of(kind, cache, model), **conditions_of(kind, cache, model)}
+        values = {**params_of(kind, cache, model), **conditions_of(kind, cache, model)}
+        return {name: value for name, value in values.items() if name not in but}
 
     def _numbers(self, mine: _Known, theirs: _Known) -> Iterator[_AtLayer]:
         """The differences in parameters and conditions that a file gives."""
@@ -146,7 +159,7 @@ class _Layers:
             values = _said(configured, name), _said(stored, name)
             if values[0] != values[1]:
                 answer = self._answer(cache, name)
-                sure = not answer.doubt and name not in self.found.unsure and not _moves_all(other, name)
+                sure = not answer.doubt and name not in self.found.unsure.values() and not _moves_all(other, name)
                 yield _AtLayer(f"{name} of {other.name}", values, answer.sources, sure)
 
     def _answer(self, cache: Cache, name: str) -> Answer:
@@ -158,7 +171,12 @@ class _Layers:
         """The difference in the number of caches of a kind. A layer in doubt may have more than were recognised."""
         if configured != stored:
             known = configured > stored or layer not in self.found.unjudged
-            yield _AtLayer(f"caches of kind {kind}", (str(configured) if known else "unknown", str(stored)), (), True)
+            yield _AtLayer(f"{ALONE} {kind}", (str(configured) if known else "unknown", str(stored)), (), True)
+
+
+def _weight(found: Sequence[_AtLayer]) -> tuple[int, int]:
+    """The order of comparisons: those with the fewest caches that have no counterpart first, then the shortest."""
+    return sum(each.what.startswith(ALONE) for each in found), len(found)
 
 
 def _unequal(mine: Sequence[_Known], theirs: Sequence[_Known]) -> Iterator[tuple[_Known, _Known]]:

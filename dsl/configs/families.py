@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 from kvplan.dsl.configs.class_defaults import FilledConfig
 from kvplan.dsl.configs.unread_keys import LAYER, RUN, families
-from kvplan.dsl.files.documents import open_document
-from kvplan.dsl.files.variants import variant
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.rules.answers import ForeignValues, with_words
 from kvplan.dsl.rules.rule import over
@@ -99,8 +97,8 @@ def _matches(library: Library, config: Mapping[str, object]) -> Iterator[tuple[s
     """Each model, the number of keys of its `match` that hold for a configuration, and whether all of them do."""
     general = _general(library)
     chain = nested(config, general.inside)
-    for model, path in library.paths["model"].items():
-        match = variant(open_document(path).root, model).get("match")
+    for model in library.paths["model"]:
+        match = library.head("model", model).tree.get("match")
         score = _score(match, general.match, chain)
         yield model, score, isinstance(match, YamlTable) and 0 < score == len(match.entries)
 

@@ -15,7 +15,8 @@ from kvplan.dsl.configs.foreign_keys import contradicted, foreign
 from kvplan.dsl.configs.naming import free_name, last, name_of
 from kvplan.dsl.configs.recognise import UNKNOWN, RecognisedModel, recognise
 from kvplan.dsl.configs.same_model import parsed, twins
-from kvplan.dsl.configs.unread_keys import keys_read, unheard
+from kvplan.dsl.configs.settled import settled
+from kvplan.dsl.configs.unread_keys import keys_read, names_in, unheard
 from kvplan.dsl.configs.write_model import ModelHead, doubts, grave, model_text
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.rules.answers import ForeignValues
@@ -47,9 +48,9 @@ TWICE = (
 class NewModel:
     """A new model: its name, the text of its file, notes on what is not sure, and the models that store the same.
 
-    `doubts` are the notes that mean that a number may be wrong. `known` is the model of `same` whose `match` fits the
-    configuration, empty if none does. `tested` are the rows on its architecture. `found` is the recognised model,
-    `stored` the model parsed from the text.
+    `doubts` are the notes that mean that a number may be wrong, `unproven` the one of them that its architecture was
+    never compared. `known` is the model of `same` whose `match` fits the configuration, empty if none does. `tested`
+    are the rows on its architecture. `found` is the recognised model, `stored` the model parsed from the text.
     """
 
     name: str
@@ -61,10 +62,19 @@ class NewModel:
     doubts: tuple[str, ...] = ()
     known: str = ""
     tested: tuple[Architecture, ...] = ()
+    unproven: tuple[str, ...] = ()
 
     def unlike(self, library: Library, name: str) -> tuple[Difference, ...]:
         """The differences between the model `name` of the library and the configuration."""
         return tuple(differences(library.kinds, self.found, self.stored, library.model(name)))
+
+    def standing(self, library: Library, name: str) -> tuple[str, ...]:
+        """The doubts that the model `name` of the library leaves open.
+
+        A file of numbers does not depend on what its architecture's keys mean: it may come from an engine.
+        """
+        closed = {*settled(library.kinds, self.found, library.model(name)), *self.unproven}
+        return tuple(doubt for doubt in self.doubts if doubt not in closed)
 
     def command(self, config: str, *layouts: Path | None, out: Path | None = None) -> str:
         """The command that writes the model from the configuration at `config`, to `out` or to a file of its name."""
@@ -120,17 +130,17 @@ def described(
     names = head.match.get(reading.match[0], ()) if reading.match else ()
     tested = of_words(names)
     unproven = _unproven(tested, names, shipped, reading)
-    unproven = (
-        (*unproven, *_unheard(library, config, found, reading))
+    more = (
+        _unheard(library, config, found, reading)
         if unproven
-        else tuple(_unsure(library, config, found, tested, names, place))
+        else tuple(_unsure(library, config, found, tested, names, place, layout))
     )
     # The doubt already says that no layout is for it.
-    remarks = tuple(text for text in found.remarks if not unproven or text != UNKNOWN)
-    found = replace(found, doubts=(*found.doubts, *unproven), remarks=remarks)
+    remarks = tuple(text for text in found.remarks if not (unproven or more) or text != UNKNOWN)
+    found = replace(found, doubts=(*found.doubts, *unproven, *more), remarks=remarks)
     notes = (*doubts(found), *_notes_on_others(library, [name for name in fits if name not in same]))
     return NewModel(
-        head.name, _text(library, head, found), notes, tuple(same), found, stored, grave(found), known, tested
+        head.name, _text(library, head, found), notes, tuple(same), found, stored, grave(found), known, tested, unproven
     )
 
 
@@ -160,22 +170,24 @@ def _unsure(
     tested: Sequence[Architecture],
     names: Sequence[str],
     place: SourceSpan,
+    layout: str,
 ) -> Iterator[str]:
-    """The doubts about keys that an engine may read otherwise: keys that never counted before, and keys that differ
-    between two mappings."""
-    reading, stored = stores(library, config, place)
+    """The doubts about keys that an engine may read otherwise: keys that never counted before, unless rules of the
+    `layout` name them, and keys that differ between two mappings."""
+    reading, stored = stores(library, config, place, layout)
+    named = names_in(library.model(layout).config) if layout else frozenset()
     right = [row for row in tested if row.right]
-    known = frozenset(key for row in right for key in row.keys)
+    known = frozenset(key for row in right for key in row.keys) | named
     strange = foreign(config, reading.inside, found.counting, known, stored) if right else ()
     yield from (FOREIGN.format(key, listed(names, "and")) for key in strange)
     yield from (TWICE.format(key) for key in contradicted(config, reading.inside, stored))
 
 
 def stores(
-    library: Library, config: Mapping[str, object], place: SourceSpan
+    library: Library, config: Mapping[str, object], place: SourceSpan, layout: str = ""
 ) -> tuple[ConfigRules, Callable[[Mapping[str, object]], object]]:
     """The rules to read a configuration by, and a function that returns what others store by them, None if refused."""
-    reading, model = reading_of(library, config)
+    reading, model = reading_of(library, config, layout)
 
     def stored(config: Mapping[str, object]) -> object:
         try:

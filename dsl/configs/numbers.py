@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.foreign import UnusableValue, described
@@ -50,18 +49,11 @@ def dtype_of(facts: ForeignValues, place: SourceSpan) -> Answer:
     return answer.giving(dtype)
 
 
-def heads_of(facts: ForeignValues) -> Answer:
-    """The number of query heads; an answer without a value if it is not known."""
-    answer = _word(facts, HEADS)
+def number_of(facts: ForeignValues, word: str) -> Answer:
+    """The number from 1 that a word gives; an answer without a value if it is not known."""
+    answer = _word(facts, word)
     usable = isinstance(answer.value, int) and not isinstance(answer.value, bool) and answer.value > 0
     return answer if usable else answer.refused(f"left out: {_why(answer)}")
-
-
-def drafts_of(facts: ForeignValues) -> Answer:
-    """The number of draft layers; an answer without a value if it is not known."""
-    answer = _word(facts, DRAFTS)
-    usable = isinstance(answer.value, int) and not isinstance(answer.value, bool)
-    return answer if usable else replace(answer, value=None)
 
 
 def _written(value: object) -> str:

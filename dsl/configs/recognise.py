@@ -14,7 +14,7 @@ from kvplan.dsl.configs.class_defaults import TYPE, filled
 from kvplan.dsl.configs.families import BY_DEFAULT, at_layer, facts_of, layered, nested
 from kvplan.dsl.configs.foreign_keys import Names, names_of
 from kvplan.dsl.configs.naming import numbered
-from kvplan.dsl.configs.numbers import CORRECT, COUNT, drafts_of, dtype_of, heads_of, layers_of, runs_of
+from kvplan.dsl.configs.numbers import CORRECT, COUNT, DRAFTS, HEADS, dtype_of, layers_of, number_of, runs_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
 from kvplan.dsl.configs.unread_keys import LAYER, RUN, asked_keys, like, unread
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
@@ -53,11 +53,10 @@ class RecognisedCache:
 class RecognisedModel:
     """A recognised model: answers for its numbers, its caches, and remarks for people.
 
-    `doubts` are remarks that mean that a number may be wrong; `unexplained` are those of them about keys that no rule
-    read, and layers that none explains. `unsure` are numbers and parameters about which there is a remark. `drafts` is
-    the number of draft layers. `mlp` are layers that keep nothing, `shared` layers that read another layer's cache,
-    each with the keys that say so. Layers in `unjudged` may store something else. `counting` are the keys that rules
-    ask for, and that its class is not known to have.
+    `doubts` are remarks that mean that a number may be wrong, `unsure` remarks with the number or parameter that they
+    are about. `drafts` is the number of draft layers. `mlp` are layers that keep nothing, `shared` layers that read
+    another layer's cache, each with the keys that say so. Layers in `unjudged` may store something else. `counting` are
+    the keys that rules ask for, and that its class is not known to have.
     """
 
     facts: ForeignValues
@@ -67,8 +66,7 @@ class RecognisedModel:
     caches: tuple[RecognisedCache, ...]
     remarks: tuple[str, ...]
     doubts: tuple[str, ...] = ()
-    unexplained: tuple[str, ...] = ()
-    unsure: frozenset[str] = frozenset()
+    unsure: Mapping[str, str] = field(default_factory=dict)
     drafts: Answer = field(default_factory=partial(Answer, None, absent=True))
     mlp: SaidLayers = ((), ())
     shared: SaidLayers = ((), ())
@@ -118,26 +116,20 @@ def recognise(
         raise fault("F003", "no layer of it stores a cache that is known", place, *notes, help=NEW)
     _check(caches, kinds, place)
     ignored = unread(chain, reading, rules, whole.apart)
-    unsure, general = (
-        remarks_of([rule for rule in reading.remarks if rule.numbers is numbers], facts, layer_facts, layered_words)
-        for numbers in (True, False)
-    )
-    unexplained = (*doubts, *(_unread(*one) for one in ignored.items()))
-    doubts = (*doubts, *unsure, *unexplained)
+    said = [(rule, text) for rule in reading.remarks for text in remarks_of([rule], facts, layer_facts, layered_words)]
+    unsure, general = ([text for rule, text in said if rule.numbers is numbers] for numbers in (True, False))
+    doubts = (*doubts, *unsure, *(_unread(*one) for one in ignored.items()))
     remarks = (*(() if family else (UNKNOWN,)), *_by_default(layers, caches, reading.classes.release), *general)
     return RecognisedModel(
         facts=facts,
         layers=layers,
         dtype=dtype_of(facts, place),
-        query_heads=heads_of(facts),
+        query_heads=number_of(facts, HEADS),
         caches=caches,
         remarks=tuple(dict.fromkeys(remarks)),
         doubts=tuple(dict.fromkeys(doubts)),
-        unexplained=unexplained,
-        unsure=frozenset(
-            rule.of for rule in reading.remarks if rule.of and remarks_of([rule], facts, layer_facts, layered_words)
-        ),
-        drafts=drafts_of(facts),
+        unsure={text: rule.of for rule, text in said if rule.of},
+        drafts=number_of(facts, DRAFTS),
         mlp=_bare(layer_facts, caches, BARE),
         shared=_bare(layer_facts, caches, SHARES),
         unjudged=open_layers.every,

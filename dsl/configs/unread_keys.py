@@ -76,6 +76,12 @@ def keys_read(library: Library, own: ConfigRules | None = None) -> frozenset[str
     return frozenset(key for name in names for key in table.get(name, {name})) - {LAYER, RUN}
 
 
+def names_in(own: ConfigRules) -> frozenset[str]:
+    """The names that rules for words and caches ask for."""
+    rules = {name for rule in own.caches for name in _names(rule)}
+    return frozenset(rules.union(*(expr.names for _, expr in own.words)))
+
+
 def families(reading: ConfigRules, rules: Iterable[Rule]) -> frozenset[str]:
     """The families of all keys that rules for caches read: other keys of such a family may count, too."""
     table, _ = _resolved(reading.words)

@@ -54,10 +54,16 @@ def quoted(text: str) -> str:
 
 def grave(model: RecognisedModel) -> tuple[str, ...]:
     """All doubts that mean that a number may be wrong, as sentences."""
-    about = {"dtype": model.dtype, "layers": model.layers}
-    own = [f"{name}: {answer.doubt}" for name, answer in about.items() if answer.doubt]
-    told_of = [(f"{cache.name}.{name}", answer) for cache in model.caches for name, answer in told(cache)]
-    return (*own, *(f"{name}: {answer.doubt}" for name, answer in told_of if answer.doubt), *model.doubts)
+    return (*(sentence for *_, sentence in doubted(model)), *model.doubts)
+
+
+def doubted(model: RecognisedModel) -> Iterator[tuple[str, Answer, str]]:
+    """The name, the answer and the doubt as a sentence, for each number with one."""
+    own = (("", "dtype", model.dtype), ("", "layers", model.layers))
+    stored = ((f"{cache.name}.", name, answer) for cache in model.caches for name, answer in told(cache))
+    for of, name, answer in (*own, *stored):
+        if answer.doubt:
+            yield name, answer, f"{of}{name}: {answer.doubt}"
 
 
 def doubts(model: RecognisedModel) -> Iterator[str]:

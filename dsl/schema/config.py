@@ -38,7 +38,7 @@ class RemarkRule(FormKeys):
     numbers: bool = key(TRUTH, "whether a number may be another one for that: a doubt that somebody has to accept")
     of: str = key(
         TextShape("number"),
-        "the number, `dtype` or a parameter: for that a layout that gives another one contradicts nothing",
+        "the number, `dtype` or a parameter that it is about: a layout that gives it settles the doubt",
     )
 
 

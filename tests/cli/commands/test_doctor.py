@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.paths import FIXTURES
+from tests.paths import FIXTURES, ROOT
 
 from kvplan.cli.commands import doctor
 from kvplan.cli.main import main
@@ -352,7 +353,10 @@ def test_an_architecture_that_is_known_wrong_ends_with_a_status_of_its_own(monke
     assert said.exit_code == 4
     assert f"THE LAYOUT IS IN DOUBT: the engine may store something else\n  {row.name}: WRONG (0 of 1" in said.stdout
     assert "THIS SIDE -> THE PEER: works if the layout is right" in said.stdout
-    assert run("llama-3.1-8b.json", "--layout", "llama-3.1-8b").exit_code == 0, "the user names the layout"
+    assert run("llama-3.1-8b.json", "--layout", "llama-3.1-8b").exit_code == 4
+    right = replace(row, engine="sglang 0.5.23", verdict="right", right=1)
+    monkeypatch.setattr(new_model, "of_words", lambda words: (row, right))
+    assert run("llama-3.1-8b.json", "--layout", "llama-3.1-8b").exit_code == 0
 
 
 def test_a_misspelt_key_is_a_doubt(tmp_path: Path) -> None:
@@ -654,9 +658,95 @@ def test_draft_layers_are_compared_as_far_as_the_configuration_goes(tmp_path: Pa
     path.write_text(f"kvplan: 1\nmodel: mine\nextends: glm-4.5\ndrafts: 3\n{draft}")
     told = answer("glm-4.5.json", "--layout", str(path))["model"]
     assert [doubt for doubt in told["doubts"] if doubt.startswith("drafts: 1 in ")]
-    path.write_text(f"kvplan: 1\nmodel: mine\nextends: glm-4.5\n{draft}")
-    told = answer("glm-4.5.json", "--layout", str(path))["model"]
+    path.write_text(f"kvplan: 1\nmodel: mine\nextends: gpt-oss-20b-eagle3\n{draft}")
+    told = answer("gpt-oss-20b.json", "--layout", str(path))["model"]
     assert (told["doubts"], UNCOMPARED in told["notes"]) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("config", "extends", "draft", "doubt"),
+    [
+        ("glm-4.5", "glm-4.5", "draft: {heads: 4}", "layer 92: heads of draft: 8 in "),
+        ("glm-4.5", "glm-4.5", "draft: {dim: 64}", "layer 92: dim of draft: 128 in "),
+        ("glm-4.5", "glm-4.5", "draft: {window: 4096}", "layer 92: window of draft: 0 as "),
+        ("deepseek-v4-flash", "deepseek-v4-flash", "draft: {window: 64}", "layer 43: window of draft: 128 in "),
+        ("qwen3.5-27b", "qwen3.5-27b", "draft: {heads: 2}", "layer 64: heads of draft: 4 in "),
+        ("glm-5", "glm-5", "draft-indexer: {dim: 64}", "layer 78: dim of draft-indexer: 128 in "),
+        ("deepseek-v3", "glm-4.5", "", "layers 0-61: caches of kind mla: 1 as "),
+    ],
+)
+def test_draft_layers_store_what_a_layer_of_the_model_does(
+    config: str, extends: str, draft: str, doubt: str, tmp_path: Path
+) -> None:
+    path, caches = tmp_path / "mine.yaml", f"caches: {{{draft}}}\n"
+    other = "layers: 61\nquery_heads: 128\n" if config != extends else ""
+    path.write_text(f"kvplan: 1\nmodel: mine\nextends: {extends}\n{other}{caches}")
+    told = answer(f"{config}.json", "--layout", str(path))["model"]
+    assert [each for each in told["doubts"] if each.startswith(doubt)], told
+
+
+def test_a_layer_of_a_draft_that_stores_one_cache_of_several_is_in_doubt(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    text = (
+        (ROOT / "layouts" / "models" / "sparse-latent.yaml").read_text().replace("model: sparse-latent", "model: mine")
+    )
+    lines = [line for line in text.splitlines() if "draft-indexer" not in line]
+    path.write_text("\n".join(lines).replace("  deepseek-v3.2:", "  other:").replace("  glm-5:", "  mine:"))
+    told = answer("glm-5.json", "--layout", "mine", "--layouts", str(tmp_path))["model"]
+    assert "layer 78: caches of kind indexer: 1 as " in str(told["doubts"])
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("llama-3.1-8b-eagle3", "llama-3.1-8b"), ("gpt-oss-20b-eagle3", "gpt-oss-20b"),
+        ("kimi-k2-eagle3", "kimi-k2"), ("deepseek-v3-eagle3", "deepseek-v3"),
+    ],
+)  # fmt: skip
+def test_a_draft_with_a_configuration_of_its_own_is_not_compared(name: str, config: str) -> None:
+    told = answer(f"{config}.json", "--layout", name)["model"]
+    assert (told["doubts"], UNCOMPARED in told["notes"]) == ([], True)
+
+
+STATES = """kvplan: 1
+model: mine
+title: Mine
+dtype: bf16
+query_heads: 32
+layers: 4
+caches:
+  mamba: {{kind: mamba2, layers: all, heads: 64, head_dim: 64, state: 128, groups: 8, conv: 4{more}}}
+"""
+
+
+@pytest.mark.parametrize(("more", "code"), [("", 4), (", ssm_dtype: f32", 0), (", ssm_dtype: bf16", 0)])
+def test_a_number_that_the_configuration_leaves_in_doubt_is_one_until_the_layout_gives_it(
+    more: str, code: int, tmp_path: Path
+) -> None:
+    """It happened: states of 32 bits in the configuration of an unknown class, of 16 in the layout, and "works"."""
+    config = {
+        "architectures": ["OddMambaForCausalLM"], "model_type": "odd_mamba", "dtype": "bfloat16", "hidden_size": 2048,
+        "num_hidden_layers": 4, "layers_block_type": ["mamba"] * 4, "num_attention_heads": 32, "mamba_n_heads": 64,
+        "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 8, "mamba_d_conv": 4, "mamba_ssm_dtype": "float32",
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "mine.yaml").write_text(STATES.format(more=more))
+    said = run(tmp_path / "config.json", "--layout", str(tmp_path / "mine.yaml"))
+    doubts = said.stdout.partition("THE LAYOUT IS IN DOUBT")[2]
+    assert (said.exit_code, "  states are float32, which vLLM follows for some" in doubts) == (code, code == 4), (
+        said.stdout
+    )
+
+
+def test_two_spellings_that_differ_are_a_doubt_whatever_the_layout_gives(tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / "llama-3.1-8b.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "n_head_kv": 4}))
+    told = answer(tmp_path / "config.json", "--layout", "llama-3.1-8b")["model"]
+    assert "num_key_value_heads says 8, n_head_kv says 4: the first is used" in str(told["doubts"])
+    layout = tmp_path / "mine.yaml"
+    rules = "config: {words: {said_heads: num_key_value_heads}, aside: n_head_kv}\n"
+    layout.write_text(f"kvplan: 1\nmodel: mine\nextends: llama-3.1-8b\n{rules}")
+    assert not answer(tmp_path / "config.json", "--layout", str(layout))["model"]["doubts"]
 
 
 def test_what_an_engine_does_not_expect_of_a_layout_is_a_doubt(tmp_path: Path) -> None:
