@@ -98,8 +98,9 @@ class HoldState:
     """A request whose blocks a prefill worker keeps, by the number of its `pin`.
 
     `phase` is held, withdrawn (no claims are taken) or over (its blocks are still being written to a decode worker).
-    Its blocks are kept until `until`, or longer if decode claims it again; -inf says that no claim keeps them.
-    `promises` are (decode worker, its run, end). `writers` counts writes from the blocks.
+    Unless it is over, its blocks are kept until `until`, or longer if decode claims it again; -inf says that no claim
+    keeps them. `promises` are (decode worker, its run, end), `done` are (decode worker, its run) of those that have
+    read it. `writers` counts writes from the blocks.
     """
 
     request: str
@@ -107,6 +108,7 @@ class HoldState:
     phase: str
     until: float
     promises: tuple[tuple[int, str, float], ...]
+    done: tuple[tuple[int, str], ...]
     writers: int
 
 

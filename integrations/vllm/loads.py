@@ -24,6 +24,7 @@ from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.errors import LeaseError, WithdrawnError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.prefill.events import ComputeEvent
+from kvplan.runtime.protocol.loads import TransferState
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class DecodeSide:
         self._ended: deque[tuple[LoadOrder, Transfer, float]] = deque()
         self._failed: list[tuple[LoadOrder, Transfer]] = []
         self._refused: list[str] = []
-        # Requests whose cancelled loads are not reported yet: these are not retried.
+        # Requests whose cancelled loads are not reported yet: these are not retried, and are no failures.
         self._cancelled: set[str] = set()
         self._news = Event()
         self.measures = nothing()
@@ -143,6 +144,7 @@ class DecodeSide:
             self._waiting = [one for one in self._waiting if one[0] is not order]
             self._release(order)
             self._refused.append(request)
+            self._cancelled.add(request)
         if (transfer := self._loads.get(request)) is not None:
             transfer.cancel()
         if transfer is not None or any(order.request == request for order, _ in self._failed):
@@ -162,8 +164,8 @@ class DecodeSide:
             self._release(order)
         lost = {*self._refused, *(order.request for order in given_up)}
         self._refused = []
+        self.measures[FAILED].extend([1.0] * len(lost - self._cancelled))
         self._cancelled -= lost
-        self.measures[FAILED].extend([1.0] * len(lost))
         results.received |= lost
         results.failed |= lost
 
@@ -224,7 +226,8 @@ class DecodeSide:
     def _end(self, order: LoadOrder, transfer: Transfer) -> None:
         """Record the end of a load, on the polling thread."""
         if transfer.error is not None:
-            logs.event(logs.WARNING, "load failed", request=order.request, error=transfer.error)
+            level = logs.INFO if transfer.state is TransferState.CANCELLED else logs.WARNING
+            logs.event(level, "load failed", request=order.request, error=transfer.error)
         self._ended.append((order, transfer, now() - transfer.began))
         self._news.set()
 

@@ -31,7 +31,7 @@ from kvplan.runtime.worker import OwnedWorker, owned
 class PrefillWorker(OwnedWorker):
     """One prefill worker, with its memory registered and its control server at `address`. Safe to use from threads.
 
-    `lease` is how many seconds a request is held for after `hold`, and after each `offer` and each claim. A pause
+    `lease` is how many seconds a request is held for after `hold` or `open`, each `offer` and accepted claim. A pause
     between two polls counts as one second at most; machine sleep counts in full. The worker's own thread polls. If
     `start` is false, the caller has to poll often, or no decode worker can read. Pages that a plan packs go through
     `stage_bytes` of memory, allocated when such a plan is first used; with 0 everything moves directly.

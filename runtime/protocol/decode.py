@@ -167,7 +167,9 @@ class DecodeCore:
 
 
 def _late(load: Load) -> DeadlineError:
-    waiting = [part for part in load.parts if part.phase is not Phase.CONFIRMED or not part.placed]
+    unconfirmed = [part for part in load.parts if part.phase is not Phase.CONFIRMED or not part.placed]
+    # A worker that has sent all waits for the others: these are why it is late.
+    waiting = [part for part in unconfirmed if part.phase is not Phase.ARRIVED or not part.placed] or unconfirmed
     text = ", ".join(f"prefill worker {part.worker} {_state(part)}" for part in waiting)
     return DeadlineError(f"request {load.request.id} did not end within {load.deadline - load.began:g} s: {text}")
 
@@ -180,5 +182,5 @@ def _state(part: LoadPart) -> str:
 
 
 def _not_held(load: Load, workers: list[int]) -> LeaseError:
-    text = f"is not held by prefill workers {workers} {load.hold_within:g} s after they were met"
+    text = f"is not held by prefill workers {workers} {load.hold_within:g} s after they were asked"
     return LeaseError(f"request {load.request.id} {text}: call hold or open on every one, or wait longer")

@@ -87,7 +87,7 @@ class DecodeInbox:
             self._not_yet(load, part, answer.held)
         elif isinstance(answer, wire.Lost) and part.phase is not Phase.CONFIRMED:
             kind = LOST.get(answer.reason, LeaseError)
-            self._loads.fail(load, kind(_said(load, part, "does not keep it", answer.text)))
+            self._loads.fail(load, kind(_said(load, part, "refuses it", answer.text)))
 
     def _not_yet(self, load: Load, part: LoadPart, held: bool) -> None:
         """Note whether a worker holds a request yet. If it began to hold it, claim it again with its blocks."""

@@ -1,9 +1,9 @@
 """Leases: until when a prefill worker keeps a request's blocks. The worker alone decides.
 
 A hold makes a pin. A reader's claim is promised the blocks for one lease from then; its Done or Leave ends the promise.
-The pin lapses (`Pin.due`) one lease after the hold, the last offer or the last claim, or with its last promise once a
-whole run has said Done or the engine withdrew the request. Only `Leases.expire` ends it by time, after all renewals
-were read. The blocks are released when no push of this worker reads them any more.
+The pin lapses (`Pin.due`) one lease after the hold, or the last offer, claim or comparison of checksums; or with its
+last promise once a whole run has said Done or the engine withdrew the request. Only `Leases.expire` ends it by time,
+after all renewals were read. The blocks are released when no push of this worker reads them any more.
 
 The protocol is that of C. Gray and D. Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file
 cache consistency" (SOSP 1989). Theirs is safe while clocks do not drift apart, ours also if they do: each pin has a
@@ -318,13 +318,15 @@ def _lost(request: str, pin: Pin | PastPin | None) -> Lost:
         return Lost(request, LossReason.UNKNOWN, f"{text}: {advice}")
     if isinstance(pin, Pin) and pin.phase is PinPhase.WITHDRAWN:
         return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has given up request {request}")
-    text = f"pin {pin.number} of request {request} is over, {pin.reason}: have it held again, and ask again"
-    return Lost(request, pin.reason, text)
+    given_up = pin.reason is LossReason.WITHDRAWN
+    advice = "ask another engine, or compute it" if given_up else "have it held again, and ask again"
+    return Lost(request, pin.reason, f"pin {pin.number} of request {request} is over, {pin.reason}: {advice}")
 
 
 def _state(pin: Pin) -> HoldState:
     promises = tuple((one.worker, one.run, end) for one, (end, _) in pin.promises.items() if end > LONG_AGO)
-    return HoldState(pin.request, pin.number, pin.phase.name.lower(), pin.due(), promises, pin.writers)
+    done = tuple(sorted((one.worker, one.run) for one in pin.done))
+    return HoldState(pin.request, pin.number, pin.phase.name.lower(), pin.due(), promises, done, pin.writers)
 
 
 def _stranger(claimant: Claimant, contract: frozenset[int]) -> str:

@@ -88,9 +88,10 @@ class Promise(NamedTuple):
 class Pin:
     """A request whose blocks are kept.
 
-    `lease_end` is one lease after the hold, the last offer or the last claim. `done` are the claimants that said Done.
-    `finished` are the runs whose claimants all said Done. `reason` is why the pin is over. `next_look` is the time of
-    the next check whether it lapses. `writers` counts this worker's pushes that read the blocks.
+    `lease_end` is one lease after the hold, or the last offer, claim or comparison of checksums. `done` are the
+    claimants that said Done. `finished` are the runs whose claimants all said Done. `reason` is why the pin is over.
+    `next_look` is the time of the next check whether it lapses. `writers` counts this worker's pushes that read the
+    blocks.
     """
 
     request: str

@@ -1,7 +1,7 @@
 """Prefill inbox: acts on the messages of decode workers.
 
-Three of them change leases (leases.py). Claim renews the sender's promise, or ends it if other blocks are held; Done
-ends it once its checksums are compared; Leave ends it. Bye changes nothing.
+Three of them change leases (leases.py). A claim renews the sender's promise, or ends it if it is refused. Done ends the
+promise; with checksums it renews it until they are compared, and ends it only if they are equal. Leave ends it.
 """
 
 from __future__ import annotations

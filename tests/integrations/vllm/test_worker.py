@@ -132,6 +132,7 @@ def test_a_cancelled_load_is_reported_and_prefill_told(pair: Pair) -> None:
     pair.load(order(pair.made, request))
     pair.decode.load(StepOrders(cancels=("r-here", "unknown")))
     assert pair.loaded() == StepResults(received={"r-here"}, failed={"r-here"})
+    assert not pair.decode.measures()[FAILED], "a client that leaves is no fault"
     pair.hold(request)
     assert pair.sent() == [{"r"}, {"r"}]
 
@@ -485,6 +486,7 @@ def test_a_load_that_waits_for_the_device_ends_with_it_or_when_it_is_cancelled(
         pair.decode.load(StepOrders(cancels=(wanted.request,)))
     assert pair.loaded() == StepResults(received={wanted.request}, failed={wanted.request})
     assert not pair.decode.busy
+    assert len(pair.decode.measures()[FAILED]) == broken
 
 
 def test_both_sides_are_closed_though_one_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,7 +259,7 @@ def test_a_request_that_nobody_holds_in_time_fails() -> None:
     assert not load.ended, "prefill has not said that it does not hold it"
     rig.hear(wire.ClaimAnswers(part.heartbeat, 6.0, (wire.NotYet("r", False),)))
     assert isinstance(load.error, errors.LeaseError)
-    assert "is not held by prefill workers [0] 5 s after" in str(load.error)
+    assert "is not held by prefill workers [0] 5 s after they were asked" in str(load.error)
 
 
 def test_a_deadline_may_be_reached_and_not_passed() -> None:
@@ -284,6 +284,18 @@ def test_a_deadline_says_that_bytes_are_still_being_copied() -> None:
     rig.tell(rig.core.settled, part)
     rig.tick()
     assert not rig.core.loads.quarantine.keeps(load)
+
+
+def test_a_deadline_names_the_workers_that_are_late() -> None:
+    rig = Rig(workers=2)
+    load = rig.begin(ask())
+    one, other = load.parts
+    rig.claimed(one)
+    rig.tell(rig.core.placed, one)
+    assert one.phase is Phase.ARRIVED
+    rig.tick(21)
+    assert str(load.error).endswith("prefill worker 1 has not confirmed that it holds all of it")
+    assert other.phase is Phase.LEAVING
 
 
 def test_checksums_are_sent_once_they_are_computed() -> None:

@@ -57,6 +57,7 @@ def test_released_once_when_all_of_the_contract_are_done() -> None:
     assert finish(leases, number, A0) == [""]
     assert freed(leases) == []
     assert leases.pinned() == 1
+    assert [hold.done for hold in leases.holds()] == [((A0.worker, A0.run),)]
     assert finish(leases, number, A1) == [""]
     assert freed(leases) == [Released("r", "finished")]
     assert freed(leases) == []
