@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, product
 
 Dimensions = Mapping[str, Sequence[str]]
 Setting = tuple[str, str]
 Pair = tuple[Setting, Setting]
+Partners = Mapping[Setting, set[Setting]]
 Clash = Callable[[Setting, Setting], bool]
 
 
@@ -20,25 +22,33 @@ def pairs(dimensions: Dimensions, clash: Clash) -> list[Pair]:
 
 def covering(dimensions: Dimensions, clash: Clash) -> list[dict[str, str]]:
     """Cases that meet every pair of `pairs`. The same dimensions give the same cases."""
-    left = dict.fromkeys(pairs(dimensions, clash))
-    cases = []
+    every = pairs(dimensions, clash)
+    left, met = dict.fromkeys(every), _partners(every)
+    may, cases = _partners(every), []
     while left:
-        case = _completed(dimensions, clash, left, next(iter(left)))
-        for pair in combinations(case.items(), 2):
-            left.pop(pair, None)
+        case = _completed(dimensions, may, met, next(iter(left)))
+        for one, other in combinations(case.items(), 2):
+            left.pop((one, other), None)
+            met[one].discard(other)
+            met[other].discard(one)
         cases.append(case)
     return cases
 
 
-def _completed(dimensions: Dimensions, clash: Clash, left: Mapping[Pair, None], begin: Pair) -> dict[str, str]:
+def _partners(every: list[Pair]) -> defaultdict[Setting, set[Setting]]:
+    """Each setting's partners in pairs."""
+    found = defaultdict[Setting, set[Setting]](set)
+    for one, other in every:
+        found[one].add(other)
+        found[other].add(one)
+    return found
+
+
+def _completed(dimensions: Dimensions, may: Partners, left: Partners, begin: Pair) -> dict[str, str]:
     """The case that begins with a pair; every other dimension takes what meets the most pairs still left."""
-    chosen, rank = dict(begin), {name: number for number, name in enumerate(dimensions)}
+    chosen = dict(begin)
     sizes = sorted(dimensions, key=lambda name: -len(dimensions[name]))
     for name in (n for n in sizes if n not in chosen):
-        free = [v for v in dimensions[name] if not any(clash(*_ordered(rank, (name, v), s)) for s in chosen.items())]
-        chosen[name] = max(free, key=lambda v: sum(_ordered(rank, (name, v), s) in left for s in chosen.items()))
+        free = [value for value in dimensions[name] if chosen.items() <= may[name, value]]
+        chosen[name] = max(free, key=lambda value: len(chosen.items() & left[name, value]))
     return {name: chosen[name] for name in dimensions}
-
-
-def _ordered(rank: Mapping[str, int], one: Setting, other: Setting) -> Pair:
-    return (one, other) if rank[one[0]] < rank[other[0]] else (other, one)

@@ -23,8 +23,9 @@ from kvplan.dsl.lang.nodes import Name
 from kvplan.dsl.library import Library, load
 
 EXAMPLES = ROOT / "examples/models"
-# The engine of models that the default one is not for.
+# The engine of models that the default one is not for, and these models: named, since finding them binds all models.
 POOL = "encoder-pool"
+POOLED = frozenset({"qwen3-vl-2b-encoder", "qwen3-vl-32b-encoder"})
 TP = range(1, 17)
 # Options that an engine needs for some models: layers inside large blocks, or states in groups by page.
 OPTIONS = ("", ",order=BLHNC,block=256", ",form=by_page", ",recurrent=bf16")

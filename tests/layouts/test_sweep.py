@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from tests.golden.digests import Pair, computed, running, written
-from tests.layouts.sweep import chain, legal, library, outcome, small, usual
+from tests.layouts.sweep import POOLED, chain, legal, library, outcome, small, usual
 from tests.shares import later, share, with_rest
 
 MODELS = sorted(library().models)
@@ -16,6 +16,10 @@ UNSHRUNK = {"rbln"}
 # A worker that has all models of an engine simulates what several of them store once.
 ENGINES = sorted({*library().engines} - {DEFAULT} - UNSHRUNK)
 OTHERS = [pytest.param(engine, marks=pytest.mark.xdist_group(engine)) for engine in ENGINES]
+
+
+def test_the_default_engine_runs_all_models_but_those_of_a_pool() -> None:
+    assert {model for model in MODELS if not legal(model, DEFAULT, 1)} == POOLED
 
 
 def turns(model: str) -> list[list[Pair]]:

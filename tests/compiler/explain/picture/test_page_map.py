@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.layouts.sweep import POOL, usual
+from tests.layouts.sweep import POOL, POOLED
 from tests.shares import later
 
 from kvplan.compiler.api import Compiled, compile_pair
@@ -35,7 +35,7 @@ PAIRS = [
 CUSTOM = {"deepseek-v4-flash": ("engine=custom,tp=2,block=256", "engine=custom,tp=1,block=256")}
 OF_ITEMS = (f"engine={POOL},tp=2", f"engine={POOL}")
 SHIPPED = [
-    (model, *(OF_ITEMS if POOL in usual(model, 1)[0] else CUSTOM.get(model, ("tp=2", "tp=1,order=nhd"))))
+    (model, *(OF_ITEMS if model in POOLED else CUSTOM.get(model, ("tp=2", "tp=1,order=nhd"))))
     for model in sorted(load().models)
 ]
 # `make test` draws every second one.
