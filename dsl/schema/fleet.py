@@ -49,8 +49,8 @@ class DecodeFigures(FormKeys):
     rails: Rails | None = key(MaybeShape(RAILS), "its network cards; without them its bytes are copied by processors")
 
 
-PREFILL_ENGINE = Form("a prefill engine", PrefillFigures)
-DECODE_ENGINE = Form("a decode engine", DecodeFigures)
+PREFILL_ENGINE = Form("a prefill engine in a fleet file", PrefillFigures)
+DECODE_ENGINE = Form("a decode engine in a fleet file", DecodeFigures)
 
 
 @dataclass(frozen=True, slots=True)

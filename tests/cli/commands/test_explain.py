@@ -392,7 +392,7 @@ def test_an_error_is_explained_by_the_name_of_its_class(name: str) -> None:
 
 @pytest.mark.parametrize("key", ["lease_s", "hold_s", "timeout_s"])
 def test_the_seconds_of_a_connector_are_explained(key: str) -> None:
-    assert "a connector's configuration" in answer(key)["title"]
+    assert "of a connector: the seconds" in answer(key)["title"]
 
 
 def test_the_values_of_a_label_are_told() -> None:
