@@ -195,9 +195,30 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", errors="replace").replace("\r\n", "\n")
 
 
+def is_first(text: str, like: str) -> bool:
+    """Whether a name, as `read` takes it, is that of a directory of plans that a revision lacks, and that is now there.
+
+    A path that is wrong is not.
+    """
+    revision, path = place(text, like)
+    if not revision or revision.startswith("-") or not Path(path).is_dir() or not _names(Path(path)):
+        return False
+    try:
+        return not listed(revision, path, SUFFIXES)
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        return False
+
+
+def place(text: str, like: str | None) -> tuple[str, str]:
+    """Return the revision and the path of plans that `read` would read; no revision for local files."""
+    named = revision(text)
+    _, colon, path = text.removeprefix(GIT).partition(":") if named else ("", ":", text)
+    return named, path if colon else _path_of(like or "")
+
+
 def _revision(text: str, like: str | None) -> Mapping[str, str]:
-    revision, colon, path = text.removeprefix(GIT).partition(":")
-    path = path if colon else _path_of(like or "")
+    colon = ":" in text.removeprefix(GIT)
+    revision, path = place(text, like)
     if not colon and not path and like:
         help = f"give one of them its path, for example {GIT}{revision}:plans"
         raise BadInput("S021", f"neither {like!r} nor {text!r} has the path of plans", help)

@@ -16,7 +16,7 @@ from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import YamlScalar, read
 from kvplan.review.changes import Change
 from kvplan.review.review import PairReview, Review
-from kvplan.review.rules import RULES, Category, chosen
+from kvplan.review.rules import FAILING, RULES, Category, chosen
 
 FILE = Path("kvplan-diff.yaml")
 # The placeholder for a reason in the lines that a review proposes. A file that still has it is refused (S037).
@@ -44,6 +44,7 @@ class AcceptKeys(FormKeys):
 
 
 ACCEPT = Form("the file", AcceptKeys)
+STARTS = "a file of exceptions begins with 'accept:', and has its entries below"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,9 @@ class Exempt:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules that fail, None for all. A cost fails only if it grew by more than `cost_growth`."""
+    """The rules that fail. A cost fails only if it grew by more than `cost_growth`."""
 
-    fail_on: tuple[str, ...] | None = None
+    fail_on: tuple[str, ...] = FAILING
     cost_growth: float = 0.0
     exempt: tuple[Exempt, ...] = ()
     file: Path = FILE
@@ -87,8 +88,6 @@ class Judgement:
     pairs: tuple[tuple[PairReview, tuple[Change, ...]], ...]
     used: tuple[Exempt, ...]
     unused: tuple[Exempt, ...]
-    # Whether every change fails unless it is accepted.
-    strict: bool = True
     # The file for exceptions.
     file: Path = FILE
     # The number of pairs that have no plan: no exception accepts these.
@@ -104,7 +103,7 @@ class Judgement:
         """The message for an unused exception: no changed plan has the name, or the plan does not change so."""
         named = [pair for pair, _ in self.pairs if one.names(pair.title)]
         if named and not any(map(one.means, named)):
-            return f"accepts {one.word} of {one.pair}, but another change of it: remove it"
+            return f"accepts {one.word} of another change of {one.pair} than this one: once that is merged, remove it"
         if named:
             return f"accepts {one.word} of {one.pair}, which does not change: remove it"
         names = [pair.title for pair, _ in self.pairs]
@@ -123,6 +122,8 @@ def categories(changes: Sequence[Change]) -> tuple[Category, ...]:
 def judged(review: Review, policy: Policy) -> Judgement:
     pairs: list[tuple[PairReview, tuple[Change, ...]]] = []
     used: set[Exempt] = set()
+    # Whether these pairs change as an exception says is not known before they compile.
+    unjudged = [*(one.title for one in (*review.missing, *review.refused))]
     for pair in review.pairs:
         asked = [change for change in pair.changes if _asked(change, policy)]
         covering = {change: [one for one in policy.exempt if one.covers(pair, change)] for change in asked}
@@ -131,8 +132,7 @@ def judged(review: Review, policy: Policy) -> Judgement:
     return Judgement(
         tuple(pairs),
         tuple(one for one in policy.exempt if one in used),
-        tuple(one for one in policy.exempt if one not in used),
-        policy.fail_on is None,
+        tuple(one for one in policy.exempt if one not in used and not any(map(one.names, unjudged))),
         policy.file,
         len(review.refused),
     )
@@ -145,7 +145,7 @@ def policy(fail_on: Sequence[str], cost_growth: str | None, accept: Path | None)
         raise BadInput("S028", "--cost-growth has no effect: no --fail-on names a cost", "add --fail-on COST")
     path = accept or (FILE if FILE.is_file() else None)
     exempt = exceptions(path) if path else ()
-    return Policy(rules if fail_on else None, share(cost_growth or "0%"), exempt, path or FILE)
+    return Policy(rules or FAILING, share(cost_growth or "0%"), exempt, path or FILE)
 
 
 def share(text: str) -> float:
@@ -163,7 +163,7 @@ def share(text: str) -> float:
 def exceptions(path: Path) -> tuple[Exempt, ...]:
     """The exceptions in a file. Raises DslError at the place of each fault."""
     sink = Sink()
-    document = read(path)
+    document = read(path, STARTS)
     sink.errors.extend(document.errors)
     keys = ACCEPT.read(sink, document.root, "the file")
     found = [one for entry in (keys.accept if keys else ()) if (one := _exempt(sink, entry))]
@@ -193,4 +193,4 @@ def _rules(sink: Sink, word: YamlScalar) -> tuple[str, ...]:
 def _asked(change: Change, policy: Policy) -> bool:
     if RULES[change.rule].category is Category.COST and change.share is not None and change.share <= policy.cost_growth:
         return False
-    return policy.fail_on is None or change.rule in policy.fail_on
+    return change.rule in policy.fail_on

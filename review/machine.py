@@ -94,7 +94,8 @@ def junit(review: Review, judgement: Judgement, rollout: FleetRollout | None = N
     suites = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(suites, "testsuite", {"name": "kvplan diff", **counts})
     for one in review.refused:
-        case = ElementTree.SubElement(suite, "testcase", {"classname": one.of, "name": one.pair})
+        folder, _, name = one.title.rpartition("/")
+        case = ElementTree.SubElement(suite, "testcase", {"classname": folder or one.of, "name": name or one.pair})
         about = {"type": one.code, "message": verdict(review)}
         ElementTree.SubElement(case, "error", about).text = refusal(one)
     for pair, failing in judgement.pairs:
@@ -162,7 +163,7 @@ def _pair(review: Review, pair: PairReview, failing: tuple[Change, ...]) -> dict
 
 def _refused(one: RefusedPair) -> dict[str, object]:
     about = {name: getattr(one, name) for name in ("pair", "of", "code", "message", "help")}
-    return {**about, "path": one.place and one.place.path, "line": one.place and one.place.line}
+    return {"name": one.title, **about, "path": one.place and one.place.path, "line": one.place and one.place.line}
 
 
 def _change(change: Change) -> dict[str, object]:

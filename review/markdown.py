@@ -110,7 +110,7 @@ def _exceptions(judgement: Judgement) -> str:
 
 def _to_accept(judgement: Judgement) -> str:
     entries = how_to_accept(judgement)
-    said = f"If this is intended, add to {_code(str(judgement.file))}, with your reason:\n\n```yaml\naccept:"
+    said = f"If this is intended, add to {_code(str(judgement.file))} below `accept:`, with your reason:\n\n```yaml"
     return "\n".join([said, *(f"  {entry}" for entry in entries), "```"]) if entries else ""
 
 

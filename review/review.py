@@ -46,7 +46,10 @@ class PairReview:
 
 @dataclass(frozen=True, slots=True)
 class RefusedPair:
-    """A pair of the deployment `of`, OLD or NEW, that has no plan, with the reason."""
+    """A pair of the deployment `of`, OLD or NEW, that has no plan, with the reason.
+
+    `title` is the name of its plan, empty if the deployment names none: then it depends on what compiles.
+    """
 
     of: str
     model: str
@@ -55,6 +58,7 @@ class RefusedPair:
     message: str
     help: str = ""
     place: SourceSpan | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +128,21 @@ def review(
     changed = tuple(one for one in unlike if one.pair.before and one.pair.after and one not in renamed)
     new = tuple(one for one in unlike if not one.pair.before)
     lost = [one for one in unlike if not one.pair.after]
-    missing = tuple(one for one in lost if _may_be_refused(one, refused))
+    missing = tuple(one for one in lost if _may_be_refused(one, lost, refused))
     gone = tuple(one for one in lost if one not in missing)
     kept = same + len(every) - len(unlike)
     causes = _causes(layouts, changed)
     return Review(changed, new, gone, kept, causes, renamed, missing=missing, refused=tuple(refused))
 
 
-def _may_be_refused(lost: PairReview, refused: Iterable[RefusedPair]) -> bool:
-    """Whether a pair may have lost its plan because NEW refuses it: sides may have changed, so its model counts."""
-    plan, _ = lost.pair.plans
-    return any(one.of == NEW and (plan is None or plan.model == one.model) for one in refused)
+def _may_be_refused(one: PairReview, lost: Iterable[PairReview], refused: Iterable[RefusedPair]) -> bool:
+    """Whether a pair may have lost its plan because NEW refuses it: one of its name, or else one of its model."""
+    plan, _ = one.pair.plans
+    names = {each.title for each in lost}
+    found = [each for each in refused if each.of == NEW]
+    return any(each.title == one.title for each in found) or any(
+        each.title not in names and (plan is None or plan.model == each.model) for each in found
+    )
 
 
 def _pair(pair: FilePair) -> PairReview:

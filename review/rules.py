@@ -89,7 +89,7 @@ MEANINGS = {
     ),
     Category.CONTRACT: CategoryMeaning("other workers wait for each other", "both sides need the same plan", FOLLOW),
     Category.BYTES: CategoryMeaning(
-        "bytes lie elsewhere, or a plan is removed",
+        "memory or tokens differ, or a plan is removed",
         "the changed side needs the new plan, and an engine without it is refused",
         FOLLOW,
     ),
@@ -175,6 +175,8 @@ TABLE = (
     DiffRule("MOVED_BYTES", COST, "The number of bytes that a pair moves for 1,024 tokens, or for one state, changes."),
 )  # fmt: skip
 RULES = {rule.id: rule for rule in TABLE}
+# The rules that fail by default: running engines may notice these changes.
+FAILING = tuple(rule.id for rule in TABLE if rule.category is not TEXT and rule.id != "PAIR_NEW")
 # The order of changes in a review.
 POSITION = {rule.id: number for number, rule in enumerate(TABLE)}
 

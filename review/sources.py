@@ -10,6 +10,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from subprocess import CalledProcessError
 
+from kvplan.compiler.api import identifier
 from kvplan.compiler.errors import BadInput, CompileError
 from kvplan.deploy import jobs, plans
 from kvplan.deploy.plan_index import entry_of
@@ -41,14 +42,16 @@ class Compared:
 def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False, watch: jobs.Watch = iter) -> Compared:
     """The review of the plans that OLD and NEW name; if `indexed`, with the index entries of all plans.
 
-    `watch` yields each pair of a deployment when its compilation begins.
+    OLD has no plans if its revision lacks a directory that is there now: all are new. `watch` yields each pair of a
+    deployment when its compilation begins.
 
     Raises BadInput, DslError, PlanFormatError.
     """
     texts: list[Mapping[str, str]] = []
     refused: list[tuple[str, RefusedJob]] = []
     for of, name, other in ((OLD, old, new), (NEW, new, old)):
-        found, problems = _texts(name, other, layouts, watch)
+        first = of == OLD and plans.is_first(name, other)
+        found, problems = ({}, ()) if first else _texts(name, other, layouts, watch)
         texts.append(found)
         refused += [(of, one) for one in problems]
     _check_counts(old, new, texts)
@@ -63,9 +66,16 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
     return Compared(answer, errors, *(_entries({**files, **alike}) for files in (before, after)))
 
 
+def annotated(old: str, new: str) -> str:
+    """The path whose files annotations name: the directory of plans that OLD names if NEW is a deployment."""
+    compiled = is_layout_file(new) and not is_layout_file(old)
+    return plans.place(*((old, new) if compiled else (new, old)))[1]
+
+
 def _refused(of: str, job: jobs.PairJob, error: CompileError) -> RefusedPair:
     place = next(iter(job.places), None)
-    return RefusedPair(of, job.model, str(job), error.code, error.message, error.help, place)
+    title = f"{identifier(job.model)}/{identifier(job.name)}" if job.name else ""
+    return RefusedPair(of, job.model, str(job), error.code, error.message, error.help, place, title)
 
 
 def _check_counts(old: str, new: str, texts: Sequence[Mapping[str, str]]) -> None:

@@ -153,9 +153,10 @@ def headline(review: Review) -> str:
 
 
 def refusal(one: RefusedPair) -> str:
-    """`deploy.yaml:5: mini: tp=2 -> tp=3 is refused (C110): …`, with what to do."""
+    """`deploy.yaml:5: mini/chat (mini: tp=2 -> tp=3) is refused (C110): …`, with what to do."""
     place = f"{one.place.path}:{one.place.line}: " if one.place else ""
-    return f"{place}{one.pair} is refused ({one.code}): {one.message}" + (f". Help: {one.help}" if one.help else "")
+    pair = f"{one.title} ({one.pair})" if one.title else one.pair
+    return f"{place}{pair} is refused ({one.code}): {one.message}" + (f". Help: {one.help}" if one.help else "")
 
 
 def cost_hint(review: Review) -> str:
@@ -201,8 +202,7 @@ def _failed(judgement: Judgement) -> str:
     count = sum(bool(changes) for _, changes in judgement.pairs)
     failing = [(one, by_category[one]) for one in reversed(Category) if one in by_category]
     said = "; ".join(_failing(one, some, len(some) == count) for one, some in failing)
-    every = " Without --fail-on every change but a lower cost fails." if judgement.strict else ""
-    return f"Fails in {many(count, 'pair')}: {said}.{every} {EXPLAIN}"
+    return f"Fails in {many(count, 'pair')}: {said}. {EXPLAIN}"
 
 
 def _failing(category: Category, pairs: Sequence[PairReview], every: bool) -> str:
@@ -212,9 +212,7 @@ def _failing(category: Category, pairs: Sequence[PairReview], every: bool) -> st
 
 
 def how_to_accept(judgement: Judgement) -> list[str]:
-    """Entries to paste into the file of exceptions; empty if neither --fail-on nor an exception is in use."""
-    if judgement.strict and not judgement.used:
-        return []
+    """Entries to paste into the file of exceptions."""
     by_rules = grouped(
         (tuple(dict.fromkeys(change.rule for change in failing)), pair) for pair, failing in judgement.pairs
     )

@@ -37,12 +37,21 @@ class _Paragraph:
     words: str
     first: str = ""
     rest: str = ""
+    # Whether a word that is longer than a line, a path for example, is broken.
+    breaks: bool = True
 
     def lines(self, width: int) -> list[str]:
-        """Lines of at most `width`. A longer word, a path for example, is broken."""
+        """Lines of at most `width`."""
         if not self.words:
             return [self.first]
-        found = wrap(self.words, width, initial_indent=self.first, subsequent_indent=self.rest, break_on_hyphens=False)
+        found = wrap(
+            self.words,
+            width,
+            initial_indent=self.first,
+            subsequent_indent=self.rest,
+            break_on_hyphens=False,
+            break_long_words=self.breaks,
+        )
         return [line.replace(NO_BREAK, " ") for line in found]
 
 
@@ -132,10 +141,15 @@ def _exceptions(judgement: Judgement) -> list[_Paragraph]:
 
 
 def _to_accept(judgement: Judgement) -> list[_Paragraph]:
-    """The entries to accept the changes. They are not wrapped, because a reader pastes them."""
+    """The entries to accept the changes, for a reader to paste."""
     entries = how_to_accept(judgement)
     said = f"If this is intended, add to {judgement.file} below `accept:`, with your reason:"
-    return [*_words(said), *(_whole(f"  {entry}") for entry in entries)] if entries else []
+    return [*_words(said), *(_entry(one) for one in entries)] if entries else []
+
+
+def _entry(said: str) -> _Paragraph:
+    """An entry of YAML: no word is broken, and a key stays with its value."""
+    return _Paragraph(said.replace(": ", f":{NO_BREAK}"), "  ", "     ", breaks=False)
 
 
 def _words(said: str, first: str = "", rest: str | None = None) -> list[_Paragraph]:

@@ -69,8 +69,10 @@ def _refused(review: Review) -> list[VerdictPart]:
     said = [_no_plan(of, count) for of, count in counts.items() if count]
     if review.missing:
         are = "is" if len(review.missing) == 1 else "are"
+        sure = {one.title for one in review.missing} <= {one.title for one in review.refused}
         said.append(
-            f"{many(len(review.missing), 'plan')} of OLD {are} missing from NEW because of this, or on purpose."
+            f"{many(len(review.missing), 'plan')} of OLD {are} missing from NEW because of this"
+            f"{'' if sure else ', or on purpose'}."
         )
     return [VerdictPart(" ".join(said))] if said else []
 
@@ -209,6 +211,8 @@ def _gone(count: int) -> str:
 
 def _harmless(review: Review) -> Iterable[VerdictPart]:
     """The part if no plan changes or is removed."""
+    if review.new and not review.same and not review.renamed:
+        return [VerdictPart("All plans are new: OLD has none. If they lay elsewhere, compare with that path.")]
     if review.new:
         return [VerdictPart("Plans are only added: engines that run keep theirs.")]
     return [VerdictPart("Plans are only renamed: engines find them by digest.")] if review.renamed else []

@@ -14,7 +14,7 @@ from kvplan.cli.progress import watched
 from kvplan.cli.terminal import width
 from kvplan.review import judge, reports
 from kvplan.review.rollout import fleet_rollout
-from kvplan.review.sources import compared
+from kvplan.review.sources import annotated, compared
 
 
 @click.command("diff")
@@ -24,7 +24,7 @@ from kvplan.review.sources import compared
     "--fail-on",
     multiple=True,
     metavar="RULE",
-    help="A rule or a category that fails, repeatable; if not given, every change fails.",
+    help="A rule or a category that fails, repeatable; by default all but TEXT, new pairs and a lower cost.",
 )
 @click.option("--cost-growth", metavar="10%", help="By how much a COST may grow before it fails; 0% by default.")
 @click.option(
@@ -61,6 +61,6 @@ def command(
     found = compared(old, new, layouts, engines is not None, watched)
     judgement = judge.judged(found.review, policy)
     rollout = None if engines is None else fleet_rollout(engines, found.review, found.before, found.after)
-    said = reports.report(form, found.review, judgement, new, verbose, rollout, width())
+    said = reports.report(form, found.review, judgement, annotated(old, new), verbose, rollout, width())
     click.echo(said.rstrip("\n"))
     sys.exit(failure.without_plan(found.refused) or (failure.WRONG if judgement.rules else 0))

@@ -93,8 +93,14 @@ class YamlDocument:
     errors: tuple[Diagnostic, ...]
 
 
-def read(path: Path) -> YamlDocument:
-    """The tree of a file. Raises DslError (Y…) if there is no tree at all; other errors are in the document."""
+STARTS = "it begins with 'kvplan: 1'"
+
+
+def read(path: Path, starts: str = STARTS) -> YamlDocument:
+    """The tree of a file. Raises DslError (Y…) if there is no tree at all; other errors are in the document.
+
+    `starts` is the help for a file that is empty or no mapping.
+    """
     name = shown(path)
     try:
         data = path.read_bytes()
@@ -107,10 +113,10 @@ def read(path: Path) -> YamlDocument:
         line = data[: error.start].count(b"\n") + 1
         place = SourceSpan(name, line, 1, 1)
         raise fault("Y007", f"byte {error.start} is not UTF-8", place, help="save it as UTF-8") from None
-    return read_text(text, path)
+    return read_text(text, path, starts)
 
 
-def read_text(text: str, path: Path) -> YamlDocument:
+def read_text(text: str, path: Path, starts: str = STARTS) -> YamlDocument:
     """The tree of the text of the file `path`. Raises DslError (Y…)."""
     where, sink = source(shown(path), text), Sink()
     _refuse_hidden(where)
@@ -129,13 +135,10 @@ def read_text(text: str, path: Path) -> YamlDocument:
         raise DslError(*sink.errors)
     if root is None or (isinstance(root, YamlScalar) and root.empty):
         top = SourceSpan(where.path, 1, 1, 1)
-        raise DslError(*sink.errors, Diagnostic("Y008", "the file is empty", top, (), STARTS))
+        raise DslError(*sink.errors, Diagnostic("Y008", "the file is empty", top, (), starts))
     if not isinstance(root, YamlTable):
-        raise DslError(*sink.errors, Diagnostic("Y013", "a layout file is a mapping", root.span, (), STARTS))
+        raise DslError(*sink.errors, Diagnostic("Y013", "the file is not a mapping", root.span, (), starts))
     return YamlDocument(path, root, tuple(sink.errors))
-
-
-STARTS = "it begins with 'kvplan: 1'"
 
 
 class FileState(NamedTuple):

@@ -235,17 +235,54 @@ def test_the_action_fails_where_a_page_moves(runner: Runner, tmp_path: Path) -> 
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls[-1].startswith("api --silent --method POST repos/o/r/issues/7/comments --field body=@")
     runner.environment["OLD_COMMENT"] = "99"
-    runner.values["inputs.fail-on"] = "CONTRACT COST"
+    runner.values["inputs.fail-on"] = "AXIS_ORDER COST"
     runner.values["inputs.cost-growth"] = "300%"
     assert runner.run() == 0, runner.said
     assert "--method PATCH repos/o/r/issues/comments/99" in (tmp_path / "calls").read_text()
 
 
-def test_the_action_fails_for_stale_plans(runner: Runner) -> None:
+def test_the_action_reviews_plans_that_nobody_committed(runner: Runner, tmp_path: Path) -> None:
     deployment(runner.folder, "tp=1,block=32")
     assert runner.run() == 1
-    assert "::error::plans are not what the deployment says" in runner.said
-    assert "plans change in a way that fails" not in runner.said
+    assert "::error::the committed plans are not those of the deployment" in runner.said
+    assert "::error file=plans/ours/chat.py,title=BYTES" in runner.said
+    summary = (tmp_path / "summary").read_text()
+    assert "`BLOCK_TOKENS`" in summary
+    assert "2 plans: 1 stale, 1 up to date" in summary
+    assert "the same command without --check" in summary
+
+
+def test_the_action_names_a_refused_pair_with_its_reason(runner: Runner, tmp_path: Path) -> None:
+    """Compiling again does not help, so the action does not ask for it."""
+    deployment(runner.folder, "tp=3")
+    assert runner.run() == 3
+    assert "::error file=deploy.yaml,line=5,title=C110::deploy.yaml:5: ours/chat (ours: tp=2 -> tp=3) is" in runner.said
+    assert "::error::a pair of the deployment is refused" in runner.said
+    assert "not those of the deployment" not in runner.said
+    summary = (tmp_path / "summary").read_text()
+    assert "ours/chat (ours: tp=2 -> tp=3) is refused (C110)" in summary
+    assert "--field body=@" in (tmp_path / "calls").read_text()
+
+
+def test_the_action_fails_for_engines_that_refuse_each_other(runner: Runner) -> None:
+    """The same bytes move, and yet no old engine talks with a new one."""
+    edited = (runner.folder / "deploy.yaml").read_text().replace('["tp=1"]', '["tp=1"], options: {elect: spread}')
+    (runner.folder / "deploy.yaml").write_text(edited)
+    compiled(runner.folder)
+    assert runner.run() == 1
+    assert "Roll out both sides together" in runner.said
+    assert "::error file=plans/ours/chat.py,title=PLAN" in runner.said
+
+
+def test_the_first_plans_of_a_repository_pass(runner: Runner, tmp_path: Path) -> None:
+    git(runner.folder, "rm", "-rq", "--cached", "plans")
+    git(runner.folder, "commit", "-qm", "no plans")
+    runner.values["inputs.base"] = git(runner.folder, "rev-parse", "HEAD")
+    assert runner.run() == 0, runner.said
+    assert "All plans are new: OLD has none." in (tmp_path / "summary").read_text()
+    shutil.rmtree(runner.folder / "plans")
+    assert runner.run() == 2
+    assert "::error::kvplan diff has no answer" in runner.said
 
 
 def test_a_base_that_is_not_there_is_no_pass(runner: Runner) -> None:
@@ -266,17 +303,7 @@ def test_hooks_let_a_change_pass_once_it_is_accepted(repository: Path, tmp_path:
     layouts = ["--layouts", "layouts"]
     arguments = {
         "kvplan-compile": ["deploy.yaml", "-o", "plans", *layouts],
-        "kvplan-diff": [
-            "git:HEAD",
-            "plans",
-            *layouts,
-            "--fail-on",
-            "BYTES",
-            "--fail-on",
-            "COST",
-            "--cost-growth",
-            "10%",
-        ],
+        "kvplan-diff": ["git:HEAD", "plans", *layouts, "--cost-growth", "10%"],
     }
     assert {hook["id"] for hook in HOOKS} == set(arguments)
     hooks = [{"id": name, "args": words, "language": "system"} for name, words in arguments.items()]
@@ -303,7 +330,7 @@ def test_hooks_let_a_change_pass_once_it_is_accepted(repository: Path, tmp_path:
     compiled(repository)
     code, passed, said = commit()
     assert (code, passed, "BLOCK_TOKENS" in said) == (1, 1, True), said
-    accepted = re.search(r"^  (- \{rule: .*)\"WHY\"\}$", said, re.MULTILINE)
+    accepted = re.search(r"^  (- \{rule: .*?)\"WHY\"\}$", said, re.MULTILINE | re.DOTALL)
     assert accepted, said
     (repository / "kvplan-diff.yaml").write_text(f"accept:\n  {accepted[1]}blocks of 32 from Monday on}}\n")
     code, passed, said = commit()

@@ -11,6 +11,7 @@ from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import BadInput
 from kvplan.dsl.library import load
 from kvplan.review.changes import changes
+from kvplan.review.judge import Policy, judged
 from kvplan.review.review import review
 from kvplan.review.rules import MEANINGS, RULES, TABLE, Category, RolloutVerdict, chosen
 
@@ -42,6 +43,15 @@ def test_a_case_and_its_category_mean_the_same(name: str) -> None:
     if name not in COSTS:
         asks_more = {RolloutVerdict.TOGETHER} if name == "COMPILE_OPTION" else set()
         assert pair.verdict in (asks_more or WHAT_THEY_MEAN[RULES[name].category])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_engines_notice_fails_unless_somebody_accepts_it(name: str) -> None:
+    """A verdict that refuses old engines must not pass because a list of categories forgot one."""
+    found = review(*CASES[name])
+    (pair,) = found.pairs
+    harmless = pair.verdict is RolloutVerdict.TEXT or name == "PAIR_NEW"
+    assert bool(judged(found, Policy()).rules) != harmless
 
 
 @pytest.mark.parametrize("name", CASES)

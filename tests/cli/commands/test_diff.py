@@ -243,7 +243,7 @@ def test_every_form_has_the_same_verdict_and_categories(repository: Path) -> Non
     answer = json.loads(said["json"])
     [plan] = answer["plans"]
     categories = ", ".join(plan["categories"])
-    assert categories == "BYTES, CONTRACT, PLAN, COST, TEXT"
+    assert categories == "BYTES, CONTRACT, PLAN, COST"
     assert answer["sentence"] == plan["sentence"]
     case = ElementTree.fromstring(said["junit"]).find(".//failure")
     assert case is not None
@@ -317,7 +317,7 @@ def test_a_comment_above_the_header_changes_nothing(repository: Path) -> None:
     for name, text in (("old.py", plan), ("new.py", f"# SPDX-License-Identifier: Apache-2.0\n\n{plan}")):
         Path(name).write_text(text)
     said = run("diff", "old.py", "new.py")
-    assert (said.exit_code, "Only the text changes" in said.stdout) == (1, True)
+    assert (said.exit_code, "Only the text changes" in said.stdout) == (0, True)
 
 
 def test_the_commands_of_an_answer_find_the_layouts(repository: Path) -> None:
@@ -473,9 +473,6 @@ def test_an_answer_that_fails_says_why(repository: Path, form: str, words: list[
         assert "BYTES" in str([one.get("type") for one in ElementTree.fromstring(said.stdout).iter("failure")])
     else:
         assert re.search(r"Fails in 1 pair: .*BYTES", said.stdout)
-        assert ("Without --fail-on every change but a lower cost fails." in " ".join(said.stdout.split())) == (
-            "--fail-on" not in words
-        )
 
 
 @pytest.mark.parametrize(("share", "code"), [("0%", 1), ("49 %", 1), ("100000%", 0)])
@@ -501,7 +498,7 @@ def test_pairs_that_fail_by_other_categories_are_named(repository: Path) -> None
         "deploy.yaml",
     )
     said = " ".join(run("diff", "plans", "deploy.yaml").stdout.split())
-    assert "; COST (more or fewer descriptors or bytes) in mini/p_tp2__d_tp1; TEXT (" in said
+    assert "; COST (more or fewer descriptors or bytes) in mini/p_tp2__d_tp1. `kvplan" in said
 
 
 def test_what_an_option_changes_follows(repository: Path) -> None:
@@ -732,6 +729,11 @@ def accept(*rows: str) -> None:
     Path("kvplan-diff.yaml").write_text("accept:\n" + "".join(f"  - {{{row}}}\n" for row in rows))
 
 
+def accepting(said: Result) -> list[str]:
+    """The entries that an answer proposes for the file of exceptions."""
+    return re.findall(r'^  - \{(.*?reason: "WHY")\}$', said.stdout, re.MULTILINE | re.DOTALL)
+
+
 def test_what_is_accepted_does_not_fail(repository: Path) -> None:
     edit("state: 128", "state: 64")
     accept("rule: BYTES, pair: mini/*, reason: rolled out on Monday", "rule: COST, pair: mini/chat, reason: rare")
@@ -749,7 +751,7 @@ def test_what_fails_is_accepted_by_the_lines_it_shows_and_by_no_less(repository:
     edit("state: 128", "state: 64")
     words = ["diff", "plans", "deploy.yaml", "--fail-on", "BYTES", "--format", form]
     said = run(*words)
-    entries = re.findall(r'^  - \{(.*reason: "WHY")\}$', said.stdout, re.MULTILINE)
+    entries = accepting(said)
     assert (said.exit_code, bool(entries)) == (1, True)
     accept(*entries)
     unsaid = run(*words)
@@ -766,13 +768,15 @@ def test_the_lines_it_shows_accept_no_other_change_by_the_same_rules(repository:
     """The file lives on after a merge: it must not accept a later change, not even back to the plan of this one."""
     words = ["diff", "git:HEAD:plans", "deploy.yaml", "--fail-on", "BYTES"]
     edit("decode: [tp=2]", "decode: [tp=4]", "deploy.yaml")
-    entries = re.findall(r'^  - \{(.*reason: "WHY")\}$', run(*words).stdout, re.MULTILINE)
+    entries = accepting(run(*words))
     accept(*(entry.replace("WHY", "two to four") for entry in entries))
     assert run(*words).exit_code == 0
     edit("decode: [tp=4]", "decode: [tp=8]", "deploy.yaml")
     said = run(*words)
     assert (said.exit_code, "accepted:" in said.stdout) == (1, False)
-    assert "of mini/chat, but another change of it: remove it" in " ".join(said.stdout.split())
+    assert "of another change of mini/chat than this one: once that is merged, remove it" in " ".join(
+        said.stdout.split()
+    )
     compiled()
     git("commit", "-qam", "eight")
     edit("decode: [tp=8]", "decode: [tp=4]", "deploy.yaml")
@@ -781,7 +785,7 @@ def test_the_lines_it_shows_accept_no_other_change_by_the_same_rules(repository:
 
 def test_two_files_are_accepted_by_the_lines_it_shows(repository: Path) -> None:
     words = ["diff", "plans/mini/chat.py", "plans/mini/p_tp2__d_tp1.py", "--fail-on", "BYTES"]
-    entries = re.findall(r'^  - \{(.*reason: "WHY")\}$', run(*words).stdout, re.MULTILINE)
+    entries = accepting(run(*words))
     accept(*(entry.replace("WHY", "two pairs, not one") for entry in entries))
     assert run(*words).exit_code == 0
 
@@ -826,6 +830,13 @@ def test_exceptions_that_cannot_be_read_have_their_places(repository: Path, row:
     assert (said.exit_code, f"error[{code}]" in said.stderr, "kvplan-diff.yaml:2:" in said.stderr) == (2, True, True)
 
 
+@pytest.mark.parametrize("text", ["", "- {rule: BYTES, pair: a, reason: b}\n", "kvplan: 1\n"])
+def test_a_file_of_exceptions_is_not_taken_for_a_layout(repository: Path, text: str) -> None:
+    Path("kvplan-diff.yaml").write_text(text)
+    said = run("diff", "plans", "plans")
+    assert (said.exit_code, "accept" in said.stderr, "begins with 'kvplan: 1'" in said.stderr) == (2, True, False)
+
+
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("words", [(), ("--fail-on", "COST")])
 def test_a_refused_pair_is_told_on_stdout_and_is_no_removal(
@@ -849,6 +860,38 @@ def test_a_refused_pair_is_an_error_for_programs(repository: Path) -> None:
     assert answer["missing"] == ["mini/p_tp2__d_tp1"]
     found = ElementTree.fromstring(run("diff", "plans", "deploy.yaml", "--format", "junit").stdout)
     assert (found.get("errors"), [one.get("type") for one in found.iter("error")]) == ("1", ["C110"])
+
+
+def test_a_refused_pair_has_the_name_of_its_plan(repository: Path) -> None:
+    """So a report says which plan has none; another pair of the model that goes is removed, not refused."""
+    deployment("name: chat, prefill: [tp=2], decode: [tp=3]")
+    answer = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)
+    assert (answer["refused"][0]["name"], answer["missing"]) == ("mini/chat", ["mini/chat"])
+    assert [one["name"] for one in answer["plans"]] == ["mini/p_tp2__d_tp1"]
+    assert "1 plan of OLD is missing from NEW because of this. 1 pair has no plan any more" in answer["sentence"]
+    assert "mini/chat (mini: tp=2 -> tp=3) is refused (C110)" in " ".join(
+        run("diff", "plans", "deploy.yaml").stdout.split()
+    )
+    suites = ElementTree.fromstring(run("diff", "plans", "deploy.yaml", "--format", "junit").stdout)
+    assert ("mini", "chat") in [(one.get("classname"), one.get("name")) for one in suites.iter("testcase")]
+
+
+def test_an_exception_for_a_refused_pair_is_not_judged(repository: Path) -> None:
+    edit("prefill: [tp=2], decode: [tp=2]", "prefill: [tp=2], decode: [tp=3]", "deploy.yaml")
+    accept("rule: BYTES, pair: mini/chat, reason: r")
+    said = run("diff", "plans", "deploy.yaml")
+    assert (said.exit_code, "accepts BYTES" in said.stdout) == (3, False)
+
+
+@pytest.mark.parametrize("old", ["git:HEAD", "git:HEAD:first"])
+def test_plans_that_a_revision_lacks_are_new(repository: Path, old: str) -> None:
+    Path("plans").rename("first")
+    for new in ("first", "deploy.yaml") if ":first" in old else ("first",):
+        said = run("diff", old, new)
+        assert (said.exit_code, said.stdout.startswith("2 plans are new.\n\nAll plans are new: OLD has none.")) == (
+            0,
+            True,
+        )
 
 
 def test_a_refused_pair_that_is_new_is_told(repository: Path) -> None:
@@ -933,12 +976,15 @@ def test_annotations(repository: Path) -> None:
     lines = run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "github").stdout.splitlines()
     assert lines[0].startswith("::notice title=kvplan diff::2 plans change")
     assert [line.partition("::EXTENT")[0] for line in lines[1:]] == [
-        "::error file=deploy.yaml,title=BYTES%2C COST",
-        "::error file=deploy.yaml,title=BYTES%2C COST",
+        "::error file=plans/mini/chat.py,title=BYTES%2C COST",
+        "::error file=plans/mini/p_tp2__d_tp1.py,title=BYTES%2C COST",
     ]
     compiled()
     lines = run("diff", "git:HEAD", "plans", "--format", "github", "--fail-on", "CONTRACT").stdout.splitlines()
     assert lines[1].startswith("::notice file=plans/mini/chat.py,title=BYTES%2C COST::EXTENT")
+    git("commit", "-qam", "state")
+    lines = run("diff", "git:HEAD~1", "git:HEAD:plans", "--format", "github").stdout.splitlines()
+    assert lines[1].startswith("::error file=plans/mini/chat.py,")
 
 
 def test_junit(repository: Path) -> None:
