@@ -123,7 +123,7 @@ def judged(review: Review, policy: Policy) -> Judgement:
     pairs: list[tuple[PairReview, tuple[Change, ...]]] = []
     used: set[Exempt] = set()
     # Whether these pairs change as an exception says is not known before they compile.
-    unjudged = [*(one.title for one in (*review.missing, *review.refused))]
+    unjudged = [*(one.title for one in review.missing), *(one.title for one in review.refused)]
     for pair in review.pairs:
         asked = [change for change in pair.changes if _asked(change, policy)]
         covering = {change: [one for one in policy.exempt if one.covers(pair, change)] for change in asked}
