@@ -10,10 +10,28 @@ import pytest
 from click.testing import CliRunner
 
 from kvplan.cli.main import main
-from kvplan.dsl.library import load
+from kvplan.compiler.explain.advise import Advice, advise
+from kvplan.dsl.library import Library, load
+from kvplan.dsl.schema.machine import MachineProfile
 
 PAIR = ("--prefill", "tp=4", "--decode", "tp=2,order=nhd")
 XEON = ("--machine", "xeon-2-cores-shared-memory")
+
+
+ADVISED: dict[tuple[str, ...], Advice] = {}
+
+
+@pytest.fixture(autouse=True)
+def _each_pair_is_advised_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One answer is told in several forms."""
+
+    def once(library: Library, model: str, prefill: str, decode: str, profile: MachineProfile, _: object) -> Advice:
+        key = model, prefill, decode, profile.name
+        if key not in ADVISED:
+            ADVISED[key] = advise(library, model, prefill, decode, profile)
+        return ADVISED[key]
+
+    monkeypatch.setattr("kvplan.cli.commands.advise.advise", once)
 
 
 @cache

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 
 from kvplan.cli import codes
 from kvplan.cli.main import main
+from kvplan.compiler.api import Compiled, compile_bound
 from kvplan.review.reports import FORMATS
 from kvplan.review.rules import MEANINGS, RULES, VERDICTS, Category, RolloutVerdict
 from kvplan.review.text import WIDTH
@@ -34,6 +35,22 @@ caches:
   mamba: {kind: mamba2, layers: layer % 4 != 3, heads: 64, head_dim: 64, state: 128, groups: 8, conv: 4}
 """
 PAIRS = [f"prefill: [tp={p}], decode: [tp={d}]" for p in (2, 4) for d in (1, 2)]
+
+
+MADE: dict[str, Compiled] = {}
+
+
+@pytest.fixture(autouse=True)
+def _each_plan_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly every test compares with the plans of the same sides; all that a plan is made of is in the key."""
+
+    def once(*given: object) -> Compiled:
+        key = repr(given)
+        if key not in MADE:
+            MADE[key] = compile_bound(*given)  # type: ignore[arg-type]
+        return MADE[key]
+
+    monkeypatch.setattr("kvplan.compiler.api.compile_bound", once)
 
 
 def run(*words: str) -> Result:

@@ -19,6 +19,8 @@ from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.names import KERNELS
 from kvplan.dsl.text.diagnostics import DslError
 
+# By engine and kind, which are kept beside it: every model asks for all engines.
+USES: dict[tuple[int, int], tuple[Engine, Kind, Use]] = {}
 NONE = "it has no storage expression for that"
 WORDS: Mapping[str, Value | SizeSet] = {"dtype": "bf16", "query_heads": 1, "architecture": "", "model_type": ""}
 
@@ -38,6 +40,13 @@ class Use:
 
 def use(engine: Engine, kind: Kind) -> Use:
     """What an engine does with a kind. Names that the kind has no storage expression for are left out."""
+    key = id(engine), id(kind)
+    if key not in USES:
+        USES[key] = engine, kind, _use(engine, kind)
+    return USES[key][2]
+
+
+def _use(engine: Engine, kind: Kind) -> Use:
     never = [r.say for r in engine.require if kind.name in r.kinds and r.that.text == "false"]
     if never:
         return Use(engine, {}, refused=never[0])

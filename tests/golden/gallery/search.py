@@ -8,6 +8,7 @@ from itertools import chain, combinations
 from tests.golden.gallery.engines import use
 
 from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import CompileError
 from kvplan.dsl.lang.dtypes import SIZES
 from kvplan.dsl.library import Library
@@ -16,15 +17,28 @@ from kvplan.dsl.schema.kind import Param
 from kvplan.dsl.schema.model import Model
 
 BLOCK, BLOCKS = "block", (256, 128, 64, 32)
+# By library, which is kept beside it, model and text: pages and tests ask for the same sides again and again.
+BOUND: dict[tuple[int, str, str], tuple[Library, BoundSide | CompileError]] = {}
+
+
+def bound(library: Library, model: Model, text: str) -> BoundSide | CompileError:
+    """A side of a shipped model, or the error that refuses it."""
+    key = id(library), model.name, text
+    if key not in BOUND:
+        BOUND[key] = library, _bound(library, model, text)
+    return BOUND[key][1]
+
+
+def _bound(library: Library, model: Model, text: str) -> BoundSide | CompileError:
+    try:
+        return bind(library, model, text)
+    except CompileError as error:
+        return error
 
 
 def runnable(library: Library, model: Model, text: str) -> bool:
     """Whether a side of a model is legal."""
-    try:
-        bind(library, model, text)
-    except CompileError:
-        return False
-    return True
+    return isinstance(bound(library, model, text), BoundSide)
 
 
 def settings(library: Library, model: Model, engine: Engine) -> str | None:

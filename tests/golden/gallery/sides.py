@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tests.golden.gallery.engines import use
-from tests.golden.gallery.search import runnable, settings
+from tests.golden.gallery.search import bound, runnable, settings
 from tests.golden.gallery.text import code, count, default_first, table
 
-from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import CompileError
 from kvplan.compiler.explain.describe import describe_side
 from kvplan.compiler.placement.placed import placed
@@ -79,8 +78,11 @@ def _given(library: Library, model: Model, engine: Engine) -> list[str]:
 
 
 def run(library: Library, model: Model, text: str) -> Run:
+    side = bound(library, model, text)
     try:
-        return Run(text, plan_side(placed(bind(library, model, text))))
+        if isinstance(side, CompileError):
+            raise side
+        return Run(text, plan_side(placed(side)))
     except CompileError as error:
         _, _, sentence = error.message.partition(f"{model.name} on ")
         return Run(text, None, f"{error.code}: {sentence.partition(': ')[2] or error.message}")

@@ -39,12 +39,17 @@ class Stage(Library):
 
     actor: Engine
     role: Kind
+    usual: str
 
     def engine(self, name: str) -> Engine:
         return self.actor
 
     def kind(self, name: str) -> Kind:
         return self.role
+
+    @property
+    def default_engine(self) -> str:  # type: ignore[override]
+        return self.usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ def staged(library: Library, kind: Kind, storage: Storage, engines: list[Engine]
     actors = [
         replace(e, storage={"default": YamlScalar(storage.name)}, own=own, require=(), stride={}) for e in engines
     ]
-    stages = [Stage(library.paths, actor, kind) for actor in actors]
+    stages = [Stage(library.paths, actor, kind, library.default_engine) for actor in actors]
     tries = (_side(stage, cache, tokens) for tokens in BLOCKS for stage in stages)
     return next((side for side in tries if side), None)
 
