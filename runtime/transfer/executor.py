@@ -7,8 +7,7 @@ time over one link are posted as one transfer, even if they are of different req
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -25,17 +24,7 @@ from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.demand import Meter
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
 from kvplan.runtime.transfer.limits import AdmissionQueue
-from kvplan.runtime.transfer.posts import (
-    WHOLE,
-    TransferPart,
-    begun_nothing,
-    ended,
-    over,
-    parts,
-    post_load,
-    release,
-    shares,
-)
+from kvplan.runtime.transfer.posts import begun_nothing, ended, over, post_load, release, shares
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.base import TransferHandle, Transport, is_lost
 
@@ -62,12 +51,10 @@ class Slice:
     """A part of a transfer, of `size` bytes. `handles` are those in progress, None for one that failed when posted.
 
     `staged` is its move through a stage, None if its bytes go directly to their places. `load` are its spans, if they
-    were gathered before it may begin. `part` is its part of the transfers that it shares with other slices; `posted`
-    are the descriptors that the transport counted for these.
+    were gathered before it may begin.
     """
 
     executor: TransferExecutor
-    number: int
     link: PreparedLink
     runs: Mapping[str, Runs]
     size: int
@@ -75,8 +62,6 @@ class Slice:
     load: GatheredSpans | None = None
     stage: SliceStage = SliceStage.LIMITED
     handles: list[TransferHandle | None] = field(default_factory=list)
-    part: TransferPart = WHOLE
-    posted: int | None = 0
 
     @property
     def moved(self) -> int:
@@ -109,14 +94,13 @@ NOTHING_FORESEEN: Foreseen = (None, (), [])
 
 @dataclass(frozen=True, slots=True)
 class ExecutorContext:
-    """The transport, limits, scratch and stage that all executors of a worker share. `numbers` are for slices."""
+    """The transport, limits, scratch and stage that all executors of a worker share."""
 
     transport: Transport
     admission: AdmissionQueue[Slice]
     scratch: IndexScratch
     slice_bytes: int
     stage: Stage | None = None
-    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def inspected(self) -> tuple[SliceState, ...]:
         """Return the state of every slice that waits or moves."""
@@ -172,6 +156,7 @@ class ExecutorContext:
                 self._post([slice_])
 
     def _issue(self, group: list[Slice], load: GatheredSpans) -> None:
+        """Post the spans of a group, which count for its first slice: one descriptor may join spans of two slices."""
         handles, failure = list[TransferHandle | None](), None
         for slice_ in group:
             slice_.stage = SliceStage.POSTED
@@ -181,12 +166,11 @@ class ExecutorContext:
             failure = error
             if begun_nothing(error):
                 handles = [handle for handle in handles if handle is not None]
-        held, cut = shares(handles, len(group)), parts([slice_.size for slice_ in group])
-        for slice_, own, part in zip(group, held, cut, strict=True):
-            slice_.handles, slice_.part = own, part
-            meter = slice_.executor.meter
-            meter.descriptors += part.of(load.descriptors)
-            meter.spans += part.of(load.spans)
+        for slice_, own in zip(group, shares(handles, len(group)), strict=True):
+            slice_.handles = own
+        meter = group[0].executor.meter
+        meter.descriptors += load.descriptors
+        meter.spans += load.spans
         if failure is not None:
             for slice_ in group:
                 if slice_.executor.has(slice_):
@@ -213,7 +197,7 @@ class TransferExecutor:
         self.complete = self.stopped = False
         self.in_progress = list[Slice]()
         self._context, self.fail = context, on_failure
-        self._slices: dict[int, Slice] = {}
+        self._slices: dict[Slice, None] = {}
         self._foreseen: Foreseen = NOTHING_FORESEEN
 
     @property
@@ -224,24 +208,24 @@ class TransferExecutor:
     @property
     def read(self) -> bool:
         """Whether the wire has moved all bytes; copies from the stage may still be in progress."""
-        return self.complete and all(slice_.off_the_wire for slice_ in self._slices.values())
+        return self.complete and all(slice_.off_the_wire for slice_ in self._slices)
 
     @property
     def touching(self) -> bool:
         """Whether any bytes may be moving now, by the wire or by a copy."""
-        return any(slice_.touching for slice_ in self._slices.values())
+        return any(slice_.touching for slice_ in self._slices)
 
     @property
     def under_way(self) -> bool:
         """Whether any bytes may still be moved, even after it was stopped."""
-        return bool(self.in_progress) or any(slice_.stage in BEGUN for slice_ in self._slices.values())
+        return bool(self.in_progress) or any(slice_.stage in BEGUN for slice_ in self._slices)
 
     def add(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         """Add slices that move these runs by pair. Raises LimitError."""
         (before, ways, foreseen), self._foreseen = self._foreseen, NOTHING_FORESEEN
         alike = before is link and ways == link.ways
         for slice_ in foreseen if alike else self._cut(link, runs):
-            self._slices[slice_.number] = slice_
+            self._slices[slice_] = None
             self._context.admission.want(self.peer, self.request, slice_.size, slice_)
 
     def foresee(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
@@ -256,15 +240,15 @@ class TransferExecutor:
             return self._cut_direct(link, runs)
         direct, moves = slices.through_stage(link, runs, self.request)
         found = [] if direct is None else self._cut_direct(direct, runs)
-        return found + [Slice(self, next(self._context.numbers), link, {}, move.piece.bytes, move) for move in moves]
+        return found + [Slice(self, link, {}, move.piece.bytes, move) for move in moves]
 
     def _cut_direct(self, link: PreparedLink, runs: Mapping[str, Runs]) -> list[Slice]:
         pieces = slices.cut(link, runs, self._context.slice_bytes)
-        return [Slice(self, next(self._context.numbers), link, piece, size) for piece, size in pieces]
+        return [Slice(self, link, piece, size) for piece, size in pieces]
 
     def has(self, slice_: Slice) -> bool:
         """Return whether a slice still has to be moved, or is moving."""
-        return self._slices.get(slice_.number) is slice_
+        return slice_ in self._slices
 
     def post_staged(self, slice_: Slice) -> None:
         """Post a staged slice, if it is ready."""
@@ -272,21 +256,20 @@ class TransferExecutor:
 
     def step(self) -> None:
         """Post staged slices that are ready, and close slices that have moved."""
-        for slice_ in list(self._slices.values()):
-            if slice_.stage is SliceStage.STAGED and slice_.number in self._slices:
+        for slice_ in list(self._slices):
+            if slice_.stage is SliceStage.STAGED and slice_ in self._slices:
                 self.post_staged(slice_)
-            posted = slice_.stage is SliceStage.POSTED and slice_.number in self._slices
+            posted = slice_.stage is SliceStage.POSTED and slice_ in self._slices
             if posted and self._try(self._over, slice_):
                 self.close(slice_)
-                del self._slices[slice_.number]
+                del self._slices[slice_]
                 self.meter.moved += slice_.moved
-                self.meter.count_posted(None if slice_.posted is None else slice_.part.of(slice_.posted))
                 if slice_.staged is not None:
                     self._hand_on()
 
     def _hand_on(self) -> None:
         """Give a buffer that came back to the next slice at once, so that its copy runs while others are posted."""
-        waiting = (s for s in self._slices.values() if s.stage is SliceStage.STAGED and s.staged and not s.staged.begun)
+        waiting = (s for s in self._slices if s.stage is SliceStage.STAGED and s.staged and not s.staged.begun)
         if (slice_ := next(waiting, None)) is not None and slice_.staged is not None:
             self._try(slice_.staged.ready)
 
@@ -294,7 +277,7 @@ class TransferExecutor:
         """Stop: nothing more is posted. Returns the slices that are still `in_progress`, until they settle."""
         self.stopped = True
         self._context.admission.drop_request(self.request, self.peer)
-        stopped, self._slices, self._foreseen = list(self._slices.values()), {}, NOTHING_FORESEEN
+        stopped, self._slices, self._foreseen = list(self._slices), {}, NOTHING_FORESEEN
         for slice_ in stopped:
             if slice_.staged is not None:
                 slice_.staged.leave()
@@ -342,8 +325,7 @@ class TransferExecutor:
         for handle in list(slice_.handles):
             if handle is None or not _poll(slice_, handle):
                 return False
-            count = handle.descriptors()
-            slice_.posted = None if count is None or slice_.posted is None else slice_.posted + count
+            self.meter.count_posted(handle.descriptors())
             slice_.handles.remove(handle)
             handle.release()
         return slice_.staged is None or slice_.staged.arrived()

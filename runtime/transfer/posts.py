@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.errors import HandleError, PeerLostError, TransportError
@@ -86,11 +85,11 @@ class SharedTransfer:
 class TransferShare:
     """One slice's share of a transfer. It raises an error of the transfer once, even if another share met it first.
 
-    Later polls ask the transport again, which may find that no byte moves any more.
+    Later polls ask the transport again, which may find that no byte moves any more. Descriptors count for the `first`.
     """
 
-    def __init__(self, transfer: SharedTransfer) -> None:
-        self._transfer, self._raised = transfer, False
+    def __init__(self, transfer: SharedTransfer, first: bool) -> None:
+        self._transfer, self._first, self._raised = transfer, first, False
 
     @property
     def failed(self) -> bool:
@@ -109,8 +108,8 @@ class TransferShare:
             raise
 
     def descriptors(self) -> int | None:
-        """Return the descriptors of the whole transfer, None if the transport does not count them."""
-        return self._transfer.handle.descriptors()
+        count = self._transfer.handle.descriptors()
+        return count if self._first or count is None else 0
 
     def release(self) -> None:
         """Release the share, and the transfer with the last one."""
@@ -124,31 +123,6 @@ def shares(handles: Sequence[TransferHandle | None], holders: int) -> list[list[
     if holders == 1:
         return [list(handles)]
     transfers = [None if handle is None else SharedTransfer(handle, holders) for handle in handles]
-    return [[None if one is None else TransferShare(one) for one in transfers] for _ in range(holders)]
-
-
-@dataclass(frozen=True, slots=True)
-class TransferPart:
-    """One slice's part of a transfer: bytes [first, end) of `bytes`.
-
-    Descriptors are divided among slices by bytes, because one descriptor may join spans of two slices.
-    """
-
-    first: int
-    end: int
-    bytes: int
-
-    def of(self, count: int) -> int:
-        """Return this part's share of `count`. The shares of all parts add up to `count`."""
-        return count * self.end // self.bytes - count * self.first // self.bytes
-
-
-WHOLE = TransferPart(0, 1, 1)
-
-
-def parts(sizes: Sequence[int]) -> list[TransferPart]:
-    """Return the parts of one or more slices of these sizes."""
-    if len(sizes) == 1:
-        return [WHOLE]
-    edges = [0, *accumulate(sizes)]
-    return [TransferPart(first, end, edges[-1]) for first, end in pairwise(edges)]
+    return [
+        [None if one is None else TransferShare(one, number == 0) for one in transfers] for number in range(holders)
+    ]
