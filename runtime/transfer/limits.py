@@ -41,14 +41,6 @@ class Limits:
             raise LimitedError(f"{low} is {small}, above {high}, {large}: lower the one or raise the other")
 
 
-@dataclass(slots=True, eq=False)
-class _Job(Generic[Token]):
-    peer: str
-    request: str
-    size: int
-    token: Token
-
-
 class AdmissionQueue(Generic[Token]):
     """A queue that admits jobs of known sizes: peers in turn, the requests of a peer in turn, their jobs in order.
 
@@ -58,13 +50,14 @@ class AdmissionQueue(Generic[Token]):
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._queues: dict[str, OrderedDict[str, deque[_Job[Token]]]] = {}
-        self._turns: OrderedDict[str, None] = OrderedDict()  # peers with jobs, except those at their limit
-        self._waiting: dict[Token, _Job[Token]] = {}
-        self._posted: dict[Token, _Job[Token]] = {}
-        self._counts: Counter[str] = Counter()
-        self._bytes: Counter[str] = Counter()
-        self._total = 0
+        # The jobs that wait, (bytes, token), by peer and request; and how many wait by peer.
+        self._queues: dict[str, OrderedDict[str, deque[tuple[int, Token]]]] = {}
+        self._counts = Counter[str]()
+        # The peers with jobs, except those at their limit.
+        self._turns: OrderedDict[str, None] = OrderedDict()
+        # The peer and the bytes of each job in flight, and the bytes by peer and in all.
+        self._posted: dict[Token, tuple[str, int]] = {}
+        self._bytes, self._total = Counter[str](), 0
 
     def want(self, peer: str, request: str, size: int, token: Token) -> None:
         """Queue a job of `size` bytes. Raises LimitedError if 131,072 jobs of the peer wait."""
@@ -74,78 +67,67 @@ class AdmissionQueue(Generic[Token]):
             )
         if peer not in self._queues:
             self._queues[peer], self._turns[peer] = OrderedDict(), None
-        job = self._waiting[token] = _Job(peer, request, size, token)
-        self._queues[peer].setdefault(request, deque()).append(job)
+        self._queues[peer].setdefault(request, deque()).append((size, token))
         self._counts[peer] += 1
 
-    def admit(self, most: int | None = None) -> list[Token]:
+    def admit(self, most: int) -> list[Token]:
         """Return the jobs that may begin now, at most `most` bytes in all or one job. In flight until `done`."""
         admitted: list[Token] = []
-        size = 0
+        before = self._total
         while self._turns:
             peer = next(iter(self._turns))
-            job = next(iter(self._queues[peer].values()))[0]
-            if most is not None and not _fits(size, job.size, most):
+            request, queue = next(iter(self._queues[peer].items()))
+            size, token = queue[0]
+            if not _fits(self._total - before, size, most):
                 break
-            if not _fits(self._bytes[peer], job.size, self.limits.bytes_per_peer):
+            if not _fits(self._bytes[peer], size, self.limits.bytes_per_peer):
                 del self._turns[peer]
                 continue
-            if not _fits(self._total, job.size, self.limits.bytes_total):
+            if not _fits(self._total, size, self.limits.bytes_total):
                 break
-            self._take(job)
-            size += job.size
-            admitted.append(job.token)
+            queue.popleft()
+            self._queues[peer].move_to_end(request)
+            self._turns.move_to_end(peer)
+            self._posted[token] = peer, size
+            self._count(peer, size)
+            self._unqueue(peer, request, 1)
+            admitted.append(token)
         return admitted
 
     def done(self, token: Token) -> None:
         """End a job, so that its bytes are no longer in flight. Does nothing if it is not in flight."""
-        if (job := self._posted.pop(token, None)) is None:
-            return
-        self._total -= job.size
-        self._bytes[job.peer] -= job.size
-        if not self._bytes[job.peer]:
-            del self._bytes[job.peer]
-        self._wake(job.peer)
+        if (posted := self._posted.pop(token, None)) is not None:
+            peer, size = posted
+            self._count(peer, -size)
+            self._wake(peer)
 
     def drop_request(self, request: str, peer: str) -> None:
         """Forget the jobs of a request with one peer that wait. Jobs in flight count until `done`."""
-        queues = self._queues.get(peer)
-        if queues is None or request not in queues:
-            return
-        jobs = list(queues[request])
-        for job in jobs:
-            del self._waiting[job.token]
-        queues[request].clear()
-        self._unqueue(jobs)
-        self._wake(peer)
+        if peer in self._queues and (queue := self._queues[peer].get(request)) is not None:
+            count = len(queue)
+            queue.clear()
+            self._unqueue(peer, request, count)
+            self._wake(peer)
 
     def tokens(self) -> list[Token]:
         """Return the tokens of all jobs that wait or are in flight."""
-        return [*self._posted, *self._waiting]
+        queues = (queue for of_peer in self._queues.values() for queue in of_peer.values())
+        return [*self._posted, *(token for queue in queues for _, token in queue)]
 
-    def in_flight(self, peer: str | None = None) -> int:
-        """Return the bytes in flight, of one peer or in all."""
-        return self._total if peer is None else self._bytes[peer]
+    def in_flight(self) -> int:
+        """Return the bytes in flight."""
+        return self._total
 
-    def waiting(self, peer: str | None = None) -> int:
-        """Return how many jobs wait, of one peer or in all."""
-        return len(self._waiting) if peer is None else self._counts[peer]
+    def _count(self, peer: str, size: int) -> None:
+        """Count bytes that are in flight now, or no more."""
+        self._total += size
+        self._bytes[peer] += size
+        if not self._bytes[peer]:
+            del self._bytes[peer]
 
-    def _take(self, job: _Job[Token]) -> None:
-        queues = self._queues[job.peer]
-        queues[job.request].popleft()
-        queues.move_to_end(job.request)
-        self._turns.move_to_end(job.peer)
-        self._posted[job.token] = job
-        del self._waiting[job.token]
-        self._total += job.size
-        self._bytes[job.peer] += job.size
-        self._unqueue([job])
-
-    def _unqueue(self, jobs: list[_Job[Token]]) -> None:
+    def _unqueue(self, peer: str, request: str, count: int) -> None:
         """Count out jobs of one request that wait no more, and remove its queue and its peer's if they are empty."""
-        peer, request = jobs[0].peer, jobs[0].request
-        self._counts[peer] -= len(jobs)
+        self._counts[peer] -= count
         if not self._queues[peer][request]:
             del self._queues[peer][request]
         if not self._queues[peer]:
