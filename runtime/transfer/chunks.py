@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kvplan.plan import layers as of_layers
 from kvplan.plan import request as requests
-from kvplan.plan.block_tables import Tables, whole
+from kvplan.plan.block_tables import Tables
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.errors import BadRequestError
 from kvplan.plan.layers import Layers
@@ -16,8 +16,6 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import CONTEXT, Interval, Plan, Read, Runs
 from kvplan.runtime.transfer.demand import NOTHING, Demand, DemandRules
 from kvplan.runtime.transfer.table_agreement import check_told
-
-MOST_LAYERS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,38 +34,20 @@ class Chunk:
     only: bool = False
 
 
-def check(plan: Plan, request: Request, chunk: Chunk, pools: Mapping[str, int]) -> Chunk:
-    """Return a chunk of a checked request with its numbers as ints and its tables copied. `pools` are prefill's.
-
-    Raises BadRequestError if the chunk leaves the request, or a table does not fit.
-    """
-    tokens = requests.checked_range(chunk.tokens)
-    check_inside(request, tokens)
-    if not isinstance(chunk.last, bool):
-        raise BadRequestError(f"whether a chunk is the last is true or false, not {type(chunk.last).__name__}")
-    end = tokens[1]
-    tables = requests.brought(plan, request, chunk.tables, end, pools, final=end == request.tokens[1])
-    return Chunk(tokens, chunk.last, _layers(chunk.layers), tables, chunk.only)
-
-
-def clipped(tokens: Interval, request: Interval) -> Interval:
-    """Return the tokens of a chunk that lie in a request, which may need fewer tokens than were opened."""
-    first, end = (min(max(token, request[0]), request[1]) for token in tokens)
-    return first, end
-
-
 def received(plan: Plan, request: Request, offered: Chunk, pools: Mapping[str, int], cover: ChunkCover) -> Chunk | None:
     """Return the part of an offered chunk that a request needs, checked and added to `cover`; None if it needs none.
 
-    Raises BadRequestError if it does not fit the request or earlier chunks; LeaseError if its blocks are not those
-    that the request names.
+    `pools` are prefill's blocks by group. Raises BadRequestError if it does not fit the request or earlier chunks;
+    LeaseError if its blocks are not those that the request names.
     """
     needed = _needed(request, offered, cover)
     if needed is None:
         return None
     # Its tables have to fit even if nothing of it moves.
-    chunk = replace(check(plan, request, replace(offered, tokens=needed.tokens), pools), layers=needed.layers)
-    check_told(request.id, request.prefill, chunk.tables)
+    end = needed.tokens[1]
+    tables = requests.brought(plan, request, needed.tables, end, pools, final=end == request.tokens[1])
+    chunk = replace(needed, tables=tables)
+    check_told(request.id, request.prefill, tables)
     cover.add(chunk)
     return chunk
 
@@ -90,14 +70,17 @@ def check_tiled(plan: Plan, request: Request, fed: Iterable[Chunk], worker: int)
 
 
 def _needed(request: Request, offered: Chunk, cover: ChunkCover) -> Chunk | None:
-    """Return the part of an offered chunk that a request needs, None if it needs none.
+    """Return the part of an offered chunk that a request needs, None if it needs none. Raises BadRequestError.
 
-    A request without tokens, because decode has them all, needs the chunks that end where it does: they bring the
-    caches that cannot be cut by tokens. Its last chunk brings the layers that did not come, if any.
+    The request may need fewer tokens than were opened. If it has none, because decode has them all, it needs the chunks
+    that end where it does: they bring the caches that cannot be cut by tokens. Its last chunk brings the layers that
+    did not come, if any.
     """
-    tokens, empty = clipped(offered.tokens, request.tokens), request.tokens[0] == request.tokens[1]
-    ends = not empty or offered.tokens[1] == request.tokens[1]
-    if not (offered.last or (ends and (empty or tokens[0] < tokens[1]))):
+    low, high = request.tokens
+    first, end = (min(max(token, low), high) for token in requests.checked_range(offered.tokens))
+    tokens, empty = (first, end), low == high
+    ends = not empty or offered.tokens[1] == high
+    if not (offered.last or (ends and (empty or first < end))):
         return None
     layers = offered.layers
     if empty and offered.last:
@@ -122,26 +105,16 @@ def part(rules: DemandRules, request: Request, chunk: Chunk, prefill_worker: int
     return rules.demand_of(found)
 
 
-def final(request: Request, chunk: Chunk) -> bool:
-    """Return whether the caches of a chunk's layers that cannot be cut by tokens move with it."""
-    first, end = chunk.tokens
-    return end == request.tokens[1] and (first < end or request.tokens[0] == request.tokens[1])
-
-
-def check_inside(request: Request, tokens: Interval) -> None:
-    """Check that a chunk's tokens lie in the request. Raises BadRequestError."""
-    if not request.tokens[0] <= tokens[0] <= tokens[1] <= request.tokens[1]:
-        raise BadRequestError(f"{_said(tokens)} of a chunk leave {_said(request.tokens)} of request {request.id}")
-
-
 def _touches(read: Read, chunk: Chunk) -> bool:
     return chunk.layers is None or not chunk.layers.isdisjoint(read.layers)
 
 
 def _runs(rules: DemandRules, key: tuple[str, int], request: Request, chunk: Chunk) -> Runs:
     rule = rules.rules[key]
+    first, end = chunk.tokens
     if _uncut(rule):
-        return rules.runs(key, request) if final(request, chunk) else NO_RUNS
+        ends = end == request.tokens[1] and (first < end or request.tokens[0] == request.tokens[1])
+        return rules.runs(key, request) if ends else NO_RUNS
     # A row moves with the chunk in which it ends.
     first, end = (token // rule.rows * rule.rows for token in chunk.tokens)
     needed = rule.needs.ranges(*request.tokens, rule.rows)
@@ -153,14 +126,6 @@ def _uncut(rule: MatchRule) -> bool:
     """Return whether a pair cannot be cut by tokens, because its runs do not follow those of the context."""
     theirs, ours = rule.prefill, rule.decode
     return ours.store == "state" or ours.length != CONTEXT or bool(theirs.ring or ours.ring)
-
-
-def _layers(given: object) -> Layers | None:
-    if given is None:
-        return None
-    if not isinstance(given, Set | tuple | list) or not 0 < len(given) <= MOST_LAYERS:
-        raise BadRequestError("the layers of a chunk are a set of whole numbers, or None for all")
-    return frozenset(whole(layer, "a layer") for layer in given)
 
 
 def _said(tokens: Interval) -> str:
@@ -180,10 +145,9 @@ class ChunkCover:
         self.ended = False
 
     def add(self, chunk: Chunk) -> None:
-        """Add a chunk that has come. Raises BadRequestError, and adds nothing, if it does not fit earlier ones."""
+        """Add a chunk of the request. Raises BadRequestError, and adds nothing, if it does not fit earlier ones."""
         if self.ended:
             raise BadRequestError(f"{_said(chunk.tokens)} of request {self._request.id} came after the last chunk")
-        check_inside(self._request, chunk.tokens)
         layers = self._known if chunk.layers is None else chunk.layers
         if strange := layers - self._known:
             have = of_layers.text(self._known)

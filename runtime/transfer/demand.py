@@ -43,7 +43,9 @@ class DemandRules:
         self.reads = reads_by(plan, worker)
         self.rules = {key: rule_of(plan, pair_named(plan, key[0])) for key in self.reads}
         self._whole_from = whole_from_by(plan, self.reads)
-        self._written = WrittenBlocks(plan)
+        ratio = {group.name: group.ratio for group in plan.decode.groups}
+        # The decode group of each pair, and its kernel blocks in a logical one.
+        self._groups = {pair.name: (pair.decode, ratio[pair.decode]) for pair in plan.pairs}
 
     def demand(self, request: Request) -> Demand:
         """Return the demand of a checked request. Raises BadRequestError for tables that are too short."""
@@ -59,8 +61,14 @@ class DemandRules:
         return requests.runs(self.rules[key], request, (key[1], self._shard), some, self._whole_from[key])
 
     def demand_of(self, runs: Mapping[tuple[str, int], Runs]) -> Demand:
-        """Return these runs with the decode blocks that they write."""
-        return Demand(runs, self._written.by(runs))
+        """Return these runs with the logical decode blocks that they write."""
+        blocks: dict[str, list[Ints]] = {}
+        for (pair, _), of_pair in runs.items():
+            group, ratio = self._groups[pair]
+            kernel = of_pair.decode_block
+            blocks.setdefault(group, []).append(kernel if ratio == 1 else kernel // ratio)
+        every = {group: ids[0] if len(ids) == 1 else np.concatenate(ids) for group, ids in blocks.items()}
+        return Demand(runs, {group: distinct(ids) for group, ids in every.items()})
 
     def foreseen(self, request: Request) -> Demand:
         """Return the demand of a checked request without its prefill tables: its runs have no prefill block ids.
@@ -73,24 +81,6 @@ class DemandRules:
 def demand(plan: Plan, worker: int, request: Request) -> Demand:
     """Return a checked request's demand on a decode worker. Raises BadRequestError for tables that are too short."""
     return DemandRules(plan, worker).demand(request)
-
-
-class WrittenBlocks:
-    """The logical decode blocks that the runs of a plan write."""
-
-    def __init__(self, plan: Plan) -> None:
-        ratio = {group.name: group.ratio for group in plan.decode.groups}
-        # The decode group of each pair, and its kernel blocks in a logical one.
-        self._groups = {pair.name: (pair.decode, ratio[pair.decode]) for pair in plan.pairs}
-
-    def by(self, runs: Mapping[tuple[str, int], Runs]) -> dict[str, Ints]:
-        """Return the logical decode blocks by group that runs by (pair, prefill shard) write."""
-        blocks: dict[str, list[Ints]] = {}
-        for (pair, _), of_pair in runs.items():
-            group, ratio = self._groups[pair]
-            kernel = of_pair.decode_block
-            blocks.setdefault(group, []).append(kernel if ratio == 1 else kernel // ratio)
-        return {group: distinct(ids[0] if len(ids) == 1 else np.concatenate(ids)) for group, ids in blocks.items()}
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from kvplan.plan import request as requests
 from kvplan.plan.layers import Layers
 from kvplan.plan.types import Plan, Runs
 from kvplan.runtime.transfer import chunks
+from kvplan.runtime.transfer.chunks import ChunkCover
 from kvplan.runtime.transfer.demand import DemandRules, demand
 
 # A prefill worker, a decode worker, the runs by pair, and which layers, None for all.
@@ -36,8 +37,10 @@ def whole(made: Plan, drawn: Case) -> Iterator[Move]:
 def fed(made: Plan, drawn: Case, split: bool) -> Iterator[Move]:
     """The request in chunks of tokens, or of tokens and layers."""
     checked = requests.check(made, asked(drawn.request), {}, {})
+    cover = ChunkCover(made, checked)
     for given in grid(Random(drawn.seed), made, checked, split):
-        chunk = chunks.check(made, checked, given, {})
+        if (chunk := chunks.received(made, checked, given, {}, cover)) is None:
+            continue
         for worker in range(len(made.reads)):
             for theirs in sources(made, worker):
                 wanted = chunks.part(DemandRules(made, worker), checked, chunk, theirs)

@@ -72,8 +72,8 @@ def together(plan: Plan, worker: int, request: Request, fed: Sequence[Chunk]) ->
         ChunkCover(plan, request),
     )
     for given_ in fed:
-        chunk = chunks.check(plan, bare, given_, {})
-        cover.add(chunk)
+        if (chunk := chunks.received(plan, bare, given_, {}, cover)) is None:
+            continue
         one = chunks.part(DemandRules(plan, worker), bare, chunk)
         assert all(set(ids.tolist()) <= set(limits[group].tolist()) for group, ids in one.written.items())
         found += moved(plan, worker, one, chunk.layers)
@@ -205,15 +205,7 @@ def test_one_prefill_worker_needs_only_its_own_tables() -> None:
 
 
 BAD: dict[str, tuple[Chunk, str]] = {
-    "before the request": (chunk(0, 5), r"\[0, 5\) of a chunk leave tokens \[2, 14\) of request r"),
-    "behind the request": (chunk(5, 15), r"\[5, 15\) of a chunk leave"),
     "backwards": (chunk(9, 5), "no range"),
-    "no range": (Chunk(9, False, None, {}), "two whole numbers"),  # type: ignore[arg-type]
-    "fractions": (chunk(2.0, 5.0), "no whole number"),  # type: ignore[arg-type]
-    "a word for last": (chunk(2, 5, last="yes"), "true or false, not str"),  # type: ignore[arg-type]
-    "layers that are a number": (chunk(2, 5, some=3), "a set of whole numbers"),
-    "no layers": (chunk(2, 5, some=frozenset()), "a set of whole numbers"),
-    "layers of words": (chunk(2, 5, some={"3"}), "no whole number"),
     "tables that are a list": (chunk(2, 5, given=[1]), "mapping by group, not list"),
     "an unknown group": (chunk(2, 5, given={"vk": SIDES["kv"]}), "no group 'vk'"),
     "the pool ends": (chunk(2, 5, given={"kv": Blocks(0, np.array([40]))}), "ids from 40 to 40, the pool has 40"),
@@ -224,24 +216,29 @@ BAD: dict[str, tuple[Chunk, str]] = {
 }
 
 
+def received(given: Chunk) -> Chunk:
+    found = chunks.received(PLAN, REQUEST, given, {"kv": 40, "state": 40}, ChunkCover(PLAN, REQUEST))
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_chunks_that_do_not_fit_are_refused(name: str) -> None:
     given, text = BAD[name]
     with pytest.raises(errors.BadRequestError, match=text):
-        chunks.check(PLAN, REQUEST, given, {"kv": 40, "state": 40})
+        received(given)
 
 
 def test_what_a_chunk_lacks_is_refused_before_bytes_move() -> None:
     for ids in ([], [7, -1]):
         short = chunk(2, 9, given={"kv": Blocks(0, np.array(ids, np.int64))})
-        checked = chunks.check(PLAN, REQUEST, short, {"kv": 40})
         with pytest.raises(errors.BadRequestError, match=r"block table holds positions|no block at position 1"):
-            chunks.part(DemandRules(PLAN, 0), REQUEST, checked)
+            chunks.part(DemandRules(PLAN, 0), REQUEST, received(short))
 
 
 def test_a_checked_chunk_is_a_copy() -> None:
     ids = np.array([7, 2, 9, 4])
-    made = chunks.check(PLAN, REQUEST, chunk(2, 9, given={"kv": Blocks(0, ids)}), {"kv": 40})
+    made = received(chunk(2, 9, given={"kv": Blocks(0, ids)}))
     ids[:] = 0
     assert made.tables["kv"].ids.tolist() == [7, 2, 9, 4]  # type: ignore[union-attr]
 
