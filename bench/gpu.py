@@ -89,7 +89,7 @@ class RepeatedRequest:
         (connection,) = engine.connections.values()
         wanted = request(self.plan, self.blocks, "copies")
         pair = engine.known.pair
-        demand = pair.demands.demand(pair.rules.check(wanted, pair.pools, pair.pools))
+        demand = pair.demands.demand(pair.checked(wanted, fed=False))
         link, stage = connection.links.of(None), self.worker.endpoint.stage
         return lambda: _copy(link, stage, demand.of(0))
 

@@ -57,7 +57,7 @@ class DecodeDriver:
         lost: Callable[[KnownEngine, KvplanError], None],
     ) -> None:
         pool, transport, stage = endpoint.pool, endpoint.transport, endpoint.stage
-        self.core = core = DecodeCore(pool.side, pool.worker, pool.blocks, limits.requests, transport.linger_s)
+        self.core = core = DecodeCore(pool.side, pool.blocks, limits.requests, transport.linger_s)
         self.admission = AdmissionQueue[Slice](limits)
         self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
         results: MoveResults[LoadPart] = MoveResults(
@@ -76,7 +76,7 @@ class DecodeDriver:
         # Checksums that are being computed, or wait. Close this after everything else was stopped.
         self.sums = ChecksumThread[LoadPart, Sums | Exception]()
         self._transport, self._counters, self._connection = transport, counters, connection
-        self._clock, self._lost, self._blocks = endpoint.clock, lost, pool.blocks
+        self._clock, self._lost = endpoint.clock, lost
         self._block_bytes, self._probed = block_bytes(pool), float("-inf")
         self._losing = deque[effects.EngineLost]()
         self._acts: dict[type[Output], Callable[[Any], object]] = {
@@ -157,7 +157,7 @@ class DecodeDriver:
 
     def predict(self, request: Request, engine: PrefillEngine) -> dict[int, int]:
         """Return how many descriptors would be posted, by prefill worker. Raises BadRequestError."""
-        _, demand = accepted(engine.known, request, self._blocks, streamed=False)
+        _, demand = accepted(engine.known.pair, request, streamed=False)
         posted = dict[int, int]()
         for worker, connection in sorted(engine.connections.items()):
             runs = demand.of(connection.known.shard) if connection.known.reads else {}

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kvplan.plan.errors import KvplanError
-from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Plan
 from kvplan.runtime.control.card import EngineCard, WorkerCard, geometry
 from kvplan.runtime.control.handshake import MetEngine
@@ -15,11 +14,11 @@ from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import NotBegunError, TransferError
 from kvplan.runtime.inspection import PrefillEngineState
 from kvplan.runtime.memory import geometry as shape
-from kvplan.runtime.protocol.loads import KnownEngine, PairRules, PrefillPeer
+from kvplan.runtime.protocol.loads import KnownEngine, PrefillPeer
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.staging.requested_images import RequestedImages
 from kvplan.runtime.transfer import slices
-from kvplan.runtime.transfer.demand import DemandRules
+from kvplan.runtime.transfer.demand import PairRules
 from kvplan.runtime.transfer.prepare import PreparedLinks
 from kvplan.runtime.transport.base import reach
 
@@ -87,7 +86,7 @@ class PrefillEngine:
         plan, peers = self.plan, tuple(connection.known for connection in self.connections.values())
         groups = {group for peer in peers for group in peer.blocks}
         pools = {group: min(peer.blocks[group] for peer in peers if group in peer.blocks) for group in groups}
-        pair = PairRules(plan, RequestRules(plan), DemandRules(plan, self._endpoint.worker), pools)
+        pair = PairRules.of(plan, self._endpoint.worker, pools, self._endpoint.pool.blocks)
         self.known = KnownEngine(self.name, self.push, pair, peers, self._met, self._met)
 
     @property

@@ -44,7 +44,7 @@ class WatchedRequest:
         """
         count = self.passed
         try:
-            while count < len(self.events) and _past(self.events[count]):
+            while count < len(self.events) and ((event := self.events[count]) is None or event.query()):
                 count += 1
         except BaseException as error:  # An event may follow a task that was cancelled.
             return error
@@ -53,11 +53,6 @@ class WatchedRequest:
 
 # Requests, and how many of their events have completed, or what one raised.
 Completed = list[tuple[WatchedRequest, int | BaseException]]
-
-
-def ask_events(watched: Iterable[WatchedRequest]) -> Completed:
-    """Return these requests, each with how many of its events have completed, or what one raised."""
-    return [(one, one.completed()) for one in watched]
 
 
 class WatchedRequests:
@@ -90,10 +85,6 @@ class WatchedRequests:
             text = f"its event failed: {cause_text(what)}"
             logs.event(logs.WARNING, "request withdrawn", request=one.request, error=text)
             core.withdraw(one.request, WithdrawnError(text))
-
-
-def _past(event: ComputeEvent | None) -> bool:
-    return event is None or bool(event.query())
 
 
 def check_event(request: str, after: object) -> None:

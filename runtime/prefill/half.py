@@ -20,7 +20,7 @@ from kvplan.runtime.ops.metrics import Counters, MessageKind
 from kvplan.runtime.ops.tracing import RequestSpans
 from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.prefill.driver import PrefillDriver
-from kvplan.runtime.prefill.events import Completed, ask_events
+from kvplan.runtime.prefill.events import Completed
 from kvplan.runtime.prefill.lease_clock import LeaseClock
 from kvplan.runtime.protocol.effects import WriteKey
 from kvplan.runtime.protocol.leases import Released
@@ -88,7 +88,7 @@ class PrefillHalf(Half):
 
     def tell_collected(self) -> None:
         """Notify the core of the releases that callers took: their requests may be held again."""
-        self.core.leases.past.collected(taken(self._reported))
+        self.core.leases.collected(taken(self._reported))
 
     def accept(self, pool: Pool) -> None:
         pool.check(self.endpoint.worker, self._side.digest, self.name)
@@ -180,13 +180,13 @@ class PrefillHalf(Half):
             bytes_in_flight=self.slices.in_flight(),
             slices=self._context.inspected(),
             checksums=len(core.dones),
-            readers=tuple(map(_reader, state.sessions.values())),
+            readers=tuple(_reader(one, driver.peers.name(one.reader)) for one in state.sessions.values()),
             holds=state.leases.holds(),
             sources=tuple(map(_source, state.sources.values())),
             unannounced=tuple({**pending, **core.announcer.changed}),
             writes=tuple(_write(write, driver.mover) for write in core.writes),
             packs=len(driver.packs),
-            uncollected=tuple(state.leases.past.uncollected),
+            uncollected=tuple(state.leases.uncollected),
         )
 
     def _completed(self) -> Completed:
@@ -195,7 +195,7 @@ class PrefillHalf(Half):
         if not waiting:
             return []
         with self.owner.turns.away():
-            completed = ask_events(waiting)
+            completed = [(one, one.completed()) for one in waiting]
         self.endpoint.check_not_closed(self.name)
         return completed
 
@@ -220,9 +220,8 @@ def taken(found: deque[T]) -> Iterator[T]:
             yield found.popleft()
 
 
-def _reader(session: Session) -> ReaderState:
+def _reader(session: Session, peer: str | None) -> ReaderState:
     reader, claimant = session.reader, session.reader.claimant
-    peer = None if reader.target is None else reader.target.peer
     claims = tuple(session.claims)
     return ReaderState(
         reader.key, reader.name, claimant.run, claimant.worker, claimant.plan, peer, session.last_message, claims

@@ -10,7 +10,6 @@ from functools import partial
 import msgspec
 
 from kvplan.plan.errors import KvplanError
-from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Plan
 from kvplan.runtime.control.card import Hello, Refusal, WorkerCard, geometry
 from kvplan.runtime.control.handshake_server import PrefillFace, answer_hello, contacts, served_plan
@@ -25,10 +24,10 @@ from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.protocol.effects import WriteKey
 from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.reader_table import ReaderTable
-from kvplan.runtime.protocol.readers import Reader, WriteTarget
+from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.staging.requested_images import lending, requested_reads
-from kvplan.runtime.transfer.demand import DemandRules, Meter
+from kvplan.runtime.transfer.demand import Meter, PairRules
 from kvplan.runtime.transfer.mover import MoveEnds
 from kvplan.runtime.transfer.prepare import PreparedLinks
 from kvplan.runtime.transport.base import reach
@@ -88,6 +87,10 @@ class ReaderPeers:
         """Return the stage of a reader that is written to, None for any other."""
         return self._links[reader].stage if reader in self._links else None
 
+    def name(self, reader: Reader) -> str | None:
+        """Return the transport's name of a reader that is written to, None for any other."""
+        return self._links[reader].peer if reader in self._links else None
+
     def stages(self) -> tuple[PeerStageState, ...]:
         """Return the states of the stages of all readers that are written to."""
         return tuple(links.stage.inspected(links.peer) for links in self._links.values())
@@ -128,7 +131,7 @@ class ReaderPeers:
         try:
             reader = self._add(identity, hello, served_plan(hello, face))
             self._readers.meet(reader)
-            return card if reader.target is not None else self._serving(reader, card)
+            return card if reader.writes is not None else self._serving(reader, card)
         except KvplanError as error:
             if (met := self.get(identity)) is not None:
                 self._readers.drop(met, "nothing can be packed for it")
@@ -152,9 +155,10 @@ class ReaderPeers:
             reader = Reader(identity, hello.name, claimant, plan, contract)
         else:
             decode, peer = geometry(hello.card), self._endpoint.transport.add_peer(hello.card.metadata)
-            target = self._target(peer, plan, hello.worker, decode)
-            reader = Reader(identity, hello.name, claimant, plan, contract, target)
-            self._links[reader] = self._linked_to(reader, hello.card, decode)
+            blocks = shape.logical_blocks(decode, plan.decode, hello.worker)
+            pair = PairRules.of(plan, hello.worker, self._endpoint.pool.blocks, blocks)
+            reader = Reader(identity, hello.name, claimant, plan, contract, pair)
+            self._links[reader] = self._linked_to(reader, peer, hello.card, decode)
         self._all[identity] = reader
         facts = {"engine": hello.name, "run": hello.run, "worker": hello.worker, "plan": plan.digest}
         logs.event(logs.INFO, "peer met", **facts, mode="push" if hello.card else "pull")
@@ -185,16 +189,10 @@ class ReaderPeers:
         self._send(reader, message)
         self._flush()
 
-    def _target(self, peer: str, plan: Plan, worker: int, decode: Geometry) -> WriteTarget:
-        blocks = shape.logical_blocks(decode, plan.decode, worker)
-        return WriteTarget(peer, RequestRules(plan), DemandRules(plan, worker), self._endpoint.pool.blocks, blocks)
-
-    def _linked_to(self, reader: Reader, card: WorkerCard, decode: Geometry) -> PushLinks:
-        assert reader.target is not None
-        plan, peer = reader.plan, reader.target.peer
+    def _linked_to(self, reader: Reader, peer: str, card: WorkerCard, decode: Geometry) -> PushLinks:
         stage = PeerStage(partial(self._send, reader), partial(self._send_at_once, reader), card.stage)
         workers = self._endpoint.worker, reader.claimant.worker
-        prepared = self._endpoint.links(plan, workers, peer, decode, stage, push=True)
+        prepared = self._endpoint.links(reader.plan, workers, peer, decode, stage, push=True)
         return PushLinks(peer, card.metadata, prepared, stage)
 
 

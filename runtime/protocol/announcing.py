@@ -53,7 +53,8 @@ class Announcer:
             text = f"too many requests are claimed: {request} is one too many"
             return self._refused(session, wire.Lost(request, wire.LossReason.TOO_MANY, text))
         if lost is not None or source is None:
-            claim.wait()
+            # The reader names its blocks again after the hold.
+            claim.tables, claim.tokens, claim.early = None, None, not streamed
             return wire.NotYet(request, held=False)
         self.changed[request] = None
         if not claim.early and (unfit := self._unfit(session, claim, source)) is not None:
@@ -71,7 +72,7 @@ class Announcer:
         claim = session.claims.setdefault(request, ReaderClaim(streamed))
         claim.streamed, claim.claimed_at = streamed, self._state.now
         if (tables := said.tables.get(request)) is not None:
-            claim.name(tables, said.tokens.get(request))
+            claim.tables, claim.tokens, claim.fits, claim.early = tables, said.tokens.get(request), None, False
         return claim
 
     def _tell_all(self, session: Session, requests: Mapping[str, None], room: int) -> None:
@@ -101,7 +102,7 @@ class Announcer:
                 session.forget(source.request)
                 return 0
             claim.announced = 0
-        streams = claim.streamed and session.reader.target is None
+        streams = claim.streamed and session.reader.writes is None
         return self._offer(session, claim, source, room) if streams else 0
 
     def _offer(self, session: Session, claim: ReaderClaim, source: SourceRequest, room: int) -> int:

@@ -34,13 +34,13 @@ WAITS_FOR = {
 
 
 class DecodeCore:
-    """The protocol of decode worker number `worker` of `side`, whose pools have these `blocks` by group.
+    """The protocol of a decode worker of `side`, whose pools have these `blocks` by group.
 
     At most `most` requests are in progress. Bytes of a broken connection may land for `linger_s` seconds.
     """
 
-    def __init__(self, side: Side, worker: int, blocks: Mapping[str, int], most: int, linger_s: float) -> None:
-        self.loads = LoadTable(side, worker, blocks, most, linger_s)
+    def __init__(self, side: Side, blocks: Mapping[str, int], most: int, linger_s: float) -> None:
+        self.loads = LoadTable(side, blocks, most, linger_s)
         self.engines: dict[KnownEngine, None] = {}
         self._inbox = DecodeInbox(self.loads)
         # The earliest time at which a request may end by time.

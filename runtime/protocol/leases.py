@@ -30,6 +30,8 @@ from kvplan.runtime.protocol.pins import LONG_AGO, MOST_RUNS, Claimant, Pin, Pin
 
 # Released pins that are remembered.
 REMEMBERED = 1 << 16
+# The run and plan that have read a request without readers.
+NOBODY = "", ""
 
 
 class PastPin(NamedTuple):
@@ -48,40 +50,11 @@ class Released:
     why: str
 
 
-class PastPins:
-    """The last 65,536 pins that were released, by request.
-
-    `uncollected` are requests whose release no caller knows of yet: they cannot be held again.
-    """
-
-    def __init__(self) -> None:
-        self._all: OrderedDict[str, PastPin] = OrderedDict()
-        self.uncollected: dict[str, None] = {}
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def get(self, request: str) -> PastPin | None:
-        return self._all.get(request)
-
-    def add(self, request: str, past: PastPin) -> None:
-        self._all[request] = past
-        if len(self._all) > REMEMBERED:
-            self._all.popitem(last=False)
-        self.uncollected[request] = None
-
-    def forget(self, request: str) -> None:
-        """Forget a request that is pinned again."""
-        self._all.pop(request, None)
-
-    def collected(self, requests: Iterable[str]) -> None:
-        """Allow these requests to be held again: callers know that they are released."""
-        for request in requests:
-            self.uncollected.pop(request, None)
-
-
 class Leases:
-    """The pins of a prefill worker. Times are seconds of one clock. `past` are pins that were released.
+    """The pins of a prefill worker. Times are seconds of one clock.
+
+    `past` are the last 65,536 pins that were released, by request. `uncollected` are requests whose release no caller
+    knows of yet: they cannot be held again.
 
     Only `expire` ends leases by time, so that none ends before its renewal is read. If the clock jumps forward, leases
     end early, and `done` returns that the pin has not lasted.
@@ -93,7 +66,8 @@ class Leases:
         Choose `first` at random, so that no earlier process used these numbers. Raises BadRequestError.
         """
         self._seconds, self._most, self._next = checked_lease(seconds), most, first
-        self.past, self._pins, self._expired_until = PastPins(), dict[str, Pin](), LONG_AGO
+        self.past, self.uncollected = OrderedDict[str, PastPin](), dict[str, None]()
+        self._pins, self._expired_until = dict[str, Pin](), LONG_AGO
         self._ended: list[Lost | Released] = []
         # A heap of (time, request) to check. An entry is outdated if its time is not the pin's `next_look`.
         self._timers: list[tuple[float, str]] = []
@@ -105,18 +79,18 @@ class Leases:
 
         Raises HandleError if the request is pinned, or its release is not `collected` yet; LimitedError above `most`.
         """
-        self._check_free(request)
-        pin = self._pins[request] = Pin(request, self._number(), now + self._seconds)
-        self.past.forget(request)
-        self._update(pin)
-        return pin.number
+        return self._add(request, now + self._seconds).number
 
     def pass_by(self, request: str) -> None:
         """Release a request at once, as finished, because it has no readers. Raises what `pin` raises."""
-        self._check_free(request)
-        past = PastPin(self._number(), LossReason.FINISHED, frozenset())
-        self._ended += [_lost(request, past), Released(request, past.reason)]
-        self.past.add(request, past)
+        pin = self._add(request, math.inf)
+        pin.finished.add(NOBODY)
+        self._update(pin)
+
+    def collected(self, requests: Iterable[str]) -> None:
+        """Allow these requests to be held again: callers know that they are released."""
+        for request in requests:
+            self.uncollected.pop(request, None)
 
     def offered(self, request: str, now: float) -> None:
         """Begin the lease of a held request again, because more of it was offered."""
@@ -237,11 +211,19 @@ class Leases:
 
     def occupied(self) -> int:
         """Return how many requests count against the limit: pinned, or released and not collected; from any thread."""
-        return len(self._pins) + len(self.past.uncollected)
+        return len(self._pins) + len(self.uncollected)
 
-    def _number(self) -> int:
+    def _add(self, request: str, lease_end: float) -> Pin:
+        """Add a pin. Raises what `pin` raises."""
+        if request in self._pins or request in self.uncollected:
+            raise HandleError(f"request {request} is held: hold it again when released() has reported it")
+        if self.occupied() >= self._most:
+            raise LimitedError(f"{self._most} requests are held, or not yet taken from released(): no more may be")
+        pin = self._pins[request] = Pin(request, self._next, lease_end)
         self._next += 1
-        return self._next - 1
+        self.past.pop(request, None)
+        self._update(pin)
+        return pin
 
     def _kept(self, request: str, number: int | None = None) -> Pin | None:
         """Return the request's pin, if it is not over and, with a `number`, has this number."""
@@ -250,12 +232,6 @@ class Leases:
 
     def _known(self, request: str) -> Pin | PastPin | None:
         return self._pins.get(request) or self.past.get(request)
-
-    def _check_free(self, request: str) -> None:
-        if request in self._pins or request in self.past.uncollected:
-            raise HandleError(f"request {request} is held: hold it again when released() has reported it")
-        if self.occupied() >= self._most:
-            raise LimitedError(f"{self._most} requests are held, or not yet taken from released(): no more may be")
 
     def _update(self, pin: Pin, heard_until: float = LONG_AGO) -> None:
         """Let a pin lapse that is due by `heard_until`; release it if no push reads it; set when to check it next.
@@ -276,7 +252,10 @@ class Leases:
         pin.on(PinEvent.FREED)
         del self._pins[pin.request]
         self._ended.append(Released(pin.request, pin.reason))
-        self.past.add(pin.request, PastPin(pin.number, pin.reason, frozenset(pin.finished)))
+        self.past[pin.request] = PastPin(pin.number, pin.reason, frozenset(pin.finished))
+        if len(self.past) > REMEMBERED:
+            self.past.popitem(last=False)
+        self.uncollected[pin.request] = None
         if len(self._timers) > 1024 + 4 * len(self._pins):
             self._timers = [(pin.next_look, name) for name, pin in self._pins.items() if pin.next_look < math.inf]
             heapq.heapify(self._timers)

@@ -18,19 +18,18 @@ from kvplan.runtime.protocol.phases import Event, Phase
 from kvplan.runtime.protocol.quarantine import BlockLedger, Quarantine
 from kvplan.runtime.transfer import chunks
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
-from kvplan.runtime.transfer.demand import Demand
+from kvplan.runtime.transfer.demand import Demand, PairRules
 
 
 class LoadTable(Outputs):
     """All requests of one decode worker by name. `out` are the outputs for its worker to carry out."""
 
-    def __init__(self, side: Side, worker: int, blocks: Mapping[str, int], most: int, linger_s: float) -> None:
+    def __init__(self, side: Side, blocks: Mapping[str, int], most: int, linger_s: float) -> None:
         super().__init__()
         self.running: dict[str, Load] = {}
         self.ledger = BlockLedger(side, blocks)
         self.quarantine = Quarantine(self.ledger, linger_s)
-        self._worker, self._blocks, self._most = worker, blocks, most
-        self._attempts = 0
+        self._most, self._attempts = most, 0
 
     def of(self, part: LoadPart) -> Load | None:
         """Return the running load of a part, or None."""
@@ -183,7 +182,7 @@ class LoadTable(Outputs):
 
     def _take(self, load: Load, engine: KnownEngine) -> None:
         """Check a load, take its blocks and make its parts. If it raises, nothing is taken."""
-        request, demand = accepted(engine, load.request, self._blocks, streamed=load.streamed)
+        request, demand = accepted(engine.pair, load.request, streamed=load.streamed)
         self._check_room(request.id)
         self.ledger.take(demand.written)
         self._attempts += 1
@@ -222,17 +221,14 @@ class LoadTable(Outputs):
         self.out.append(effects.Ended(load))
 
 
-def accepted(
-    engine: KnownEngine, request: Request, blocks: Mapping[str, int], *, streamed: bool
-) -> tuple[Request, Demand]:
+def accepted(pair: PairRules, request: Request, *, streamed: bool) -> tuple[Request, Demand]:
     """Return the request, checked and copied, and its demand; if streamed, the demand that decode's tables foresee.
 
-    `blocks` are decode's pools by group. Raises BadRequestError.
+    Raises BadRequestError.
     """
-    pair = engine.pair
     derive = pair.demands.foreseen if streamed else pair.demands.demand
     try:
-        checked = pair.rules.check(request, pair.pools, blocks, fed=streamed)
+        checked = pair.checked(request, fed=streamed)
         return checked, derive(checked)
     except (KvplanError, *EXITS):
         raise

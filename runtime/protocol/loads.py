@@ -10,13 +10,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kvplan.plan.errors import KvplanError, RequestError
-from kvplan.plan.request import Request, RequestRules
-from kvplan.plan.types import Ints, Plan, Runs
+from kvplan.plan.request import Request
+from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.control.messages import CLAIMS_PER_LEASE, LEASES
 from kvplan.runtime.errors import CancelledTransferError, DeadlineError
 from kvplan.runtime.machine import Facts, TextEnum
 from kvplan.runtime.protocol.phases import TRANSFER, Event, Phase
-from kvplan.runtime.transfer.demand import NOTHING, Demand, DemandRules, Meter
+from kvplan.runtime.transfer.demand import NOTHING, Demand, Meter, PairRules
 
 if TYPE_CHECKING:
     from kvplan.runtime.checksum.checksum import Sample
@@ -59,19 +59,6 @@ class PrefillPeer(Facts):
     reads: bool
     blocks: Mapping[str, int]
     size: Callable[[Mapping[str, Runs]], int]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PairRules(Facts):
-    """The rules of a plan for one decode worker: how to check requests, and to derive what they demand.
-
-    `pools` are the logical blocks by group that every prefill worker has.
-    """
-
-    plan: Plan
-    rules: RequestRules
-    demands: DemandRules
-    pools: Mapping[str, int]
 
 
 @dataclass(slots=True, eq=False)

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Interval, Plan
 from kvplan.runtime.control.messages import LossReason, WireTables, unpack
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.machine import Facts
 from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.source import SourceRequest
-from kvplan.runtime.transfer.demand import DemandRules
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WriteTarget(Facts):
-    """A decode worker that is written to: its name in the transport, and the rules and demands of its requests.
-
-    `prefill_blocks` and `decode_blocks` are numbers of logical blocks by group.
-    """
-
-    peer: str
-    rules: RequestRules
-    demands: DemandRules
-    prefill_blocks: Mapping[str, int]
-    decode_blocks: Mapping[str, int]
+from kvplan.runtime.transfer.demand import PairRules
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reader(Facts):
-    """One connection of a decode worker. It is written to if it has a `target`, and reads by itself otherwise.
+    """One connection of a decode worker. It is written to by the rules `writes`, or reads by itself without them.
 
     `contract` are the decode workers that have to say Done to this worker for each request.
     """
@@ -41,7 +25,7 @@ class Reader(Facts):
     claimant: Claimant
     plan: Plan
     contract: frozenset[int]
-    target: WriteTarget | None = None
+    writes: PairRules | None = None
 
     @property
     def key(self) -> str:
@@ -66,14 +50,6 @@ class ReaderClaim:
     fits: int | None = None
     tables: WireTables | None = None
     tokens: Interval | None = None
-
-    def name(self, tables: WireTables, tokens: Interval | None) -> None:
-        """Take the blocks and tokens that a claim names, to compare them."""
-        self.tables, self.tokens, self.fits, self.early = tables, tokens, None, False
-
-    def wait(self) -> None:
-        """Forget the blocks of a claim that came before the hold: the reader names them again after it."""
-        self.tables, self.tokens, self.early = None, None, not self.streamed
 
     def misfit(self, source: SourceRequest, plan: Plan, worker: int) -> tuple[LossReason, str] | None:
         """Return why a whole source has other blocks than decode knows, or lacks tokens; None if it fits."""

@@ -13,10 +13,11 @@ from kvplan.runtime.errors import LeaseError, PeerLostError, TransferError, caus
 from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.protocol.effects import Move, Stop, WriteFailed, WriteKey
 from kvplan.runtime.protocol.prefill_state import PrefillState
-from kvplan.runtime.protocol.readers import Reader, WriteTarget
+from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.transfer import chunks
 from kvplan.runtime.transfer.chunks import Chunk, ChunkCover
+from kvplan.runtime.transfer.demand import PairRules
 
 # Requests that are remembered because a write of them ended with a lost connection.
 MOST_CUT_OFF = 1 << 16
@@ -63,7 +64,7 @@ class RequestWrite:
     """
 
     reader: Reader
-    target: WriteTarget
+    pair: PairRules
     request: Request
     source: SourceRequest
     cover: ChunkCover
@@ -98,14 +99,14 @@ class RequestWrites:
 
     def want(self, reader: Reader, asked: WriteRequest, source: SourceRequest) -> None:
         """Begin to write a request. Raises BadRequestError if it does not fit or is being written, LeaseError."""
-        if (target := reader.target) is None:
+        if (pair := reader.writes) is None:
             raise BadRequestError(f"request {asked.request}: this pair pulls: connect with mode push")
         if WriteKey(reader, asked.request) in self._all:
             raise BadRequestError(f"request {asked.request} is being written: wait until that has ended")
-        request = wanted(target, asked, source)
-        cover = ChunkCover(reader.plan, request, self._state.worker)
+        request = wanted(pair, asked, source)
+        cover = ChunkCover(pair.plan, request, self._state.worker)
         self._state.leases.begin_write(asked.request)
-        write = RequestWrite(reader, target, request, source, cover)
+        write = RequestWrite(reader, pair, request, source, cover)
         self._all[write.key] = write
         self._take(write)
 
@@ -239,7 +240,7 @@ class RequestWrites:
             self._state.send(reader, Stopped(name, name in self._cut_off))
 
 
-def wanted(target: WriteTarget, asked: WriteRequest, source: SourceRequest) -> Request:
+def wanted(pair: PairRules, asked: WriteRequest, source: SourceRequest) -> Request:
     """Return the request to write. Raises BadRequestError, CardError or LeaseError if it does not fit."""
     opened, told = source.tokens, unpack(asked.prefill)
     # The blocks of a fed request are compared chunk by chunk.
@@ -249,7 +250,7 @@ def wanted(target: WriteTarget, asked: WriteRequest, source: SourceRequest) -> R
     decode, whole = unpack(asked.decode), asked.whole_last_page
     request = Request(asked.request, asked.tokens, tables, decode, asked.lengths, whole)
     chunks.check_opened(request, opened)
-    return target.rules.check(request, target.prefill_blocks, target.decode_blocks, fed=opened is not None)
+    return pair.checked(request, fed=opened is not None)
 
 
 def next_moves(write: RequestWrite, worker: int) -> Iterator[Move]:
@@ -267,17 +268,17 @@ def next_moves(write: RequestWrite, worker: int) -> Iterator[Move]:
 
 
 def _whole(write: RequestWrite, worker: int) -> Move:
-    demand = write.target.demands.demand(write.request)
+    demand = write.pair.demands.demand(write.request)
     return Move(write.key, None, demand.of(_shard(write, worker)), last=True)
 
 
 def _chunk(write: RequestWrite, offered: Chunk, worker: int) -> Move | None:
-    chunk = chunks.received(write.reader.plan, write.request, offered, write.target.prefill_blocks, write.cover)
+    chunk = chunks.received(write.pair.plan, write.request, offered, write.pair.prefill, write.cover)
     if chunk is None:
         return None
-    wanted = chunks.part(write.target.demands, write.request, chunk, worker)
+    wanted = chunks.part(write.pair.demands, write.request, chunk, worker)
     return Move(write.key, chunk.layers, wanted.of(_shard(write, worker)), chunk.last)
 
 
 def _shard(write: RequestWrite, worker: int) -> int:
-    return write.reader.plan.prefill.workers[worker].shard
+    return write.pair.plan.prefill.workers[worker].shard

@@ -12,9 +12,10 @@ from kvplan.plan.block_tables import AnyBlock
 from kvplan.plan.blocks import distinct
 from kvplan.plan.last_page import reads_by, whole_from_by
 from kvplan.plan.match import rule_of
-from kvplan.plan.request import Request
+from kvplan.plan.request import Request, RequestRules
 from kvplan.plan.spans import pair_named
 from kvplan.plan.types import Interval, Ints, Plan, Runs
+from kvplan.runtime.machine import Facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,29 @@ class DemandRules:
 def demand(plan: Plan, worker: int, request: Request) -> Demand:
     """Return a checked request's demand on a decode worker. Raises BadRequestError for tables that are too short."""
     return DemandRules(plan, worker).demand(request)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairRules(Facts):
+    """The rules of a plan for one decode worker: how to check requests, and to derive what they demand.
+
+    `prefill` and `decode` are the logical blocks by group that the workers of both sides have.
+    """
+
+    plan: Plan
+    rules: RequestRules
+    demands: DemandRules
+    prefill: Mapping[str, int]
+    decode: Mapping[str, int]
+
+    @classmethod
+    def of(cls, plan: Plan, worker: int, prefill: Mapping[str, int], decode: Mapping[str, int]) -> PairRules:
+        """Return the rules of a plan for decode worker number `worker`."""
+        return cls(plan, RequestRules(plan), DemandRules(plan, worker), prefill, decode)
+
+    def checked(self, request: Request, *, fed: bool) -> Request:
+        """Return the request, checked and copied. Raises BadRequestError."""
+        return self.rules.check(request, self.prefill, self.decode, fed=fed)
 
 
 @dataclass(slots=True)

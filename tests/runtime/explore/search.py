@@ -11,8 +11,7 @@ from typing import Any
 
 from tests.runtime.explore.world import Fixed, World
 
-from kvplan.runtime.protocol.loads import PairRules
-from kvplan.runtime.protocol.readers import WriteTarget
+from kvplan.runtime.transfer.demand import PairRules
 
 # Objects that no step changes are not copied.
 _SHARED: dict[int, Any] = {}
@@ -27,7 +26,7 @@ def _share(one: Any) -> tuple[Any, tuple[int]]:
     return _shared, (id(one),)
 
 
-TABLE = {**copyreg.dispatch_table, **dict.fromkeys((Fixed, PairRules, WriteTarget), _share)}
+TABLE = {**copyreg.dispatch_table, **dict.fromkeys((Fixed, PairRules), _share)}
 
 
 @dataclass

@@ -18,19 +18,19 @@ from typing import Any, ParamSpec
 import numpy as np
 from tests.runtime.helpers.plans import Model, Shape, plan
 
-from kvplan.plan.request import Request, RequestRules
+from kvplan.plan.request import Request
 from kvplan.plan.types import Blocks, Plan, Runs
 from kvplan.runtime import errors
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.decode import DecodeCore
 from kvplan.runtime.protocol.effects import Output, Send
 from kvplan.runtime.protocol.load_table import write_request
-from kvplan.runtime.protocol.loads import KnownEngine, Load, PairRules, PrefillPeer
+from kvplan.runtime.protocol.loads import KnownEngine, Load, PrefillPeer
 from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.prefill import PrefillCore
-from kvplan.runtime.protocol.readers import Reader, WriteTarget
+from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.transfer.chunks import Chunk
-from kvplan.runtime.transfer.demand import DemandRules
+from kvplan.runtime.transfer.demand import PairRules
 
 P = ParamSpec("P")
 MODEL = Model(heads=1, layers=(3,), state=False)
@@ -64,14 +64,11 @@ class Fixed:
     push: bool
     chunked: bool
     pair: PairRules
-    target: WriteTarget
 
     @classmethod
     def of(cls, push: bool, chunked: bool, names: tuple[str, ...] = ("a", "a")) -> Fixed:
         made = plan(Shape(1), Shape(1), MODEL)
-        rules, demands = RequestRules(made), DemandRules(made, 0)
-        pair, target = PairRules(made, rules, demands, POOL), WriteTarget("d", rules, demands, POOL, POOL)
-        return cls(names, made, push, chunked, pair, target)
+        return cls(names, made, push, chunked, PairRules.of(made, 0, POOL, POOL))
 
 
 @dataclass(slots=True)
@@ -369,7 +366,7 @@ class World:
             Claimant(self._name_of_run, "plan", 0, self.line.number),
             fixed.plan,
             frozenset({0}),
-            fixed.target if fixed.push else None,
+            fixed.pair if fixed.push else None,
         )
         readers = self.prefill.readers
         self.tell_prefill(readers.introduce, self.reader.identity, "decode", self.reader.claimant.run)
@@ -524,7 +521,7 @@ class World:
                     self.prefill.writes.settled(output.key, lost=False)
             case effects.Free():
                 self._release(output.released.request)
-                self.prefill.leases.past.collected([output.released.request])
+                self.prefill.leases.collected([output.released.request])
 
     def _decode_says(self, send: Send, *, known: bool) -> None:
         if not self._said(self.line.up, send, known=known):
@@ -586,7 +583,7 @@ def _size(runs: Mapping[str, Runs]) -> int:
 
 
 def _decode_core(fixed: Fixed) -> DecodeCore:
-    return DecodeCore(fixed.plan.decode, 0, POOL, 8, 0.0)
+    return DecodeCore(fixed.plan.decode, POOL, 8, 0.0)
 
 
 def _prefill_core(before: PrefillCore | None = None) -> PrefillCore:

@@ -11,13 +11,13 @@ from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.worlds import request, tables
 
 from kvplan.plan.errors import KvplanError
-from kvplan.plan.request import Request, RequestRules
+from kvplan.plan.request import Request
 from kvplan.plan.types import Plan
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.protocol.decode import DecodeCore
 from kvplan.runtime.protocol.effects import Counted, Output, Send
-from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PairRules, PrefillPeer
-from kvplan.runtime.transfer.demand import DemandRules
+from kvplan.runtime.protocol.loads import KnownEngine, Load, LoadPart, PrefillPeer
+from kvplan.runtime.transfer.demand import PairRules
 
 P = ParamSpec("P")
 Done = TypeVar("Done", bound=Output)
@@ -28,7 +28,7 @@ PIN = 77
 
 def engine(made: Plan, push: bool = False, name: str = "prefill", now: float = 0.0) -> KnownEngine:
     """A prefill engine of a plan, whose workers all hold `BLOCKS`."""
-    pair = PairRules(made, RequestRules(made), DemandRules(made, 0), BLOCKS)
+    pair = PairRules.of(made, 0, BLOCKS, BLOCKS)
     read = {one.worker for one in made.reads[0]}
     peers = [
         PrefillPeer(number, f"p{number}", worker.shard, number in read, BLOCKS, lambda runs: 100)
@@ -50,7 +50,7 @@ class Rig:
 
     def __post_init__(self) -> None:
         self.plan = plan(Shape(self.workers), Shape(1), MODEL)
-        self.core = DecodeCore(self.plan.decode, 0, BLOCKS, self.most, self.linger_s)
+        self.core = DecodeCore(self.plan.decode, BLOCKS, self.most, self.linger_s)
         self.engine = engine(self.plan, self.push)
         self.tell(self.core.meet, self.engine, follow=True)
 

@@ -11,7 +11,6 @@ from tests.runtime.helpers.plans import Shape, plan
 from tests.runtime.helpers.worlds import LOGICAL
 
 from kvplan.plan.block_tables import Tables
-from kvplan.plan.request import RequestRules
 from kvplan.plan.types import Blocks
 from kvplan.runtime import Slot
 from kvplan.runtime.control.messages import Claim, ClaimAnswer, ClaimAnswers, WriteRequest, pack
@@ -20,9 +19,9 @@ from kvplan.runtime.prefill.peers import expected
 from kvplan.runtime.protocol.effects import Output, Send
 from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.prefill import PrefillCore
-from kvplan.runtime.protocol.readers import Reader, WriteTarget
+from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.transfer.chunks import Chunk
-from kvplan.runtime.transfer.demand import DemandRules
+from kvplan.runtime.transfer.demand import PairRules
 
 P = ParamSpec("P")
 Kind = TypeVar("Kind", bound=Output)
@@ -43,7 +42,7 @@ def reader(worker: int = 0, run: str = "run", push: bool = False, name: str = "d
     """A connection of decode worker `worker`, one of two that read from the one prefill worker."""
     target = None
     if push:
-        target = WriteTarget(f"d{worker}", RequestRules(PLAN), DemandRules(PLAN, worker), BLOCKS, BLOCKS)
+        target = PairRules.of(PLAN, worker, BLOCKS, BLOCKS)
     identity = f"{name} {run} {worker} {push} {connection}".encode()
     claimant = Claimant(run, PLAN.digest, worker, connection)
     return Reader(identity, name, claimant, PLAN, expected(PLAN, 0), target)

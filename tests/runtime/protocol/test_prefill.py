@@ -137,7 +137,7 @@ def test_a_name_is_not_held_again_for_other_blocks(bench: Bench) -> None:
     """A decode worker that comes late names the blocks of the hold before: it never reads those of the new one."""
     bench.hold()
     bench.withdraw()
-    bench.tell(bench.core.leases.past.collected, ("r",))
+    bench.tell(bench.core.leases.collected, ("r",))
     with pytest.raises(errors.KvplanError, match="may still name its old blocks"):
         bench.tell(bench.core.hold, "r", None, None, ready=True)
     bench.hold(tables=blocks(6, 7, 8))
@@ -224,7 +224,7 @@ def test_a_chunk_that_does_not_fit_is_rejected(bench: Bench, tokens: tuple[int, 
 def test_a_chunk_of_a_name_that_was_held_before_names_its_blocks(bench: Bench) -> None:
     bench.open()
     bench.withdraw()
-    bench.tell(bench.core.leases.past.collected, ("r",))
+    bench.tell(bench.core.leases.collected, ("r",))
     bench.open()
     with pytest.raises(errors.KvplanError, match="give tables"):
         bench.offer((0, END), {}, last=True)
@@ -610,7 +610,7 @@ def test_a_comparison_that_outlives_its_hold_keeps_no_later_hold_of_the_name(ben
     bench.withdraw()
     bench.now = LEASE
     bench.tell(bench.core.leases.expire, bench.now)
-    bench.tell(bench.core.leases.past.collected, ("r",))
+    bench.tell(bench.core.leases.collected, ("r",))
     bench.hold(tables=HERE)
     bench.take(effects.Free)
     for bench.now in range(int(LEASE), int(2 * LEASE) + 1):

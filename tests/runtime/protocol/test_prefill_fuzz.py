@@ -242,8 +242,8 @@ class Fuzz:
                 *[call("close")] * (self.dice.random() < 0.2),
                 call("withdraw", name, errors.WithdrawnError("given up")),
                 call("drop_engine", "decode", dead=self.dice.random() < 0.5),
-                call("leases.past.collected", NAMES),
-                call("leases.past.collected", NAMES),
+                call("leases.collected", NAMES),
+                call("leases.collected", NAMES),
             ]
         )
 
