@@ -28,9 +28,8 @@ from kvplan.runtime.protocol.phases import Phase
 from kvplan.runtime.staging.lending import Lender, LentPieces
 from kvplan.runtime.staging.requested_images import check_written
 from kvplan.runtime.transfer import executor
-from kvplan.runtime.transfer.executor import ExecutorContext, Slice
-from kvplan.runtime.transfer.gather import IndexScratch
-from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
+from kvplan.runtime.transfer.executor import ExecutorContext
+from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transfer.mover import MoveEnds, Mover, MoveResults
 from kvplan.runtime.transport.base import is_lost
 
@@ -58,8 +57,7 @@ class DecodeDriver:
     ) -> None:
         pool, transport, stage = endpoint.pool, endpoint.transport, endpoint.stage
         self.core = core = DecodeCore(pool.side, pool.blocks, limits.requests, transport.linger_s)
-        self.admission = AdmissionQueue[Slice](limits)
-        self.context = ExecutorContext(transport, self.admission, IndexScratch(), limits.slice_bytes, stage)
+        self.context = ExecutorContext(transport, limits, stage)
         results: MoveResults[LoadPart] = MoveResults(
             broken=core.loads.broken,
             placed=lambda part, size: core.placed(part),
@@ -75,7 +73,7 @@ class DecodeDriver:
         self.lent = Lender[LoadPart](self._pieces, lambda part: part.writes, over)
         # Checksums that are being computed, or wait. Close this after everything else was stopped.
         self.sums = ChecksumThread[LoadPart, Sums | Exception]()
-        self._transport, self._counters, self._connection = transport, counters, connection
+        self._transport, self._stage, self._counters, self._connection = transport, stage, counters, connection
         self._clock, self._lost = endpoint.clock, lost
         self._block_bytes, self._probed = block_bytes(pool), float("-inf")
         self._losing = deque[effects.EngineLost]()
@@ -212,10 +210,9 @@ class DecodeDriver:
                 self._not_lent(part, error)
 
     def _pieces(self, part: LoadPart) -> LentPieces:
-        connection, peer, stage = self._connection(part.peer), part.peer.name, self.context.stage
-        assert stage is not None
+        connection, peer = self._connection(part.peer), part.peer.name
         say, failed = connection.control.say, lambda _, error: self._not_lent(part, error)
-        return LentPieces(stage, connection.images, peer, packed=False, say=say, failed=failed)
+        return LentPieces(self._stage, connection.images, peer, packed=False, say=say, failed=failed)
 
     def _not_lent(self, part: LoadPart, error: Exception) -> None:
         """Stop lending for a part, and fail its load."""
@@ -224,9 +221,8 @@ class DecodeDriver:
         self.core.loads.broken(part, error)
 
     def _ask_write(self, ask: effects.AskWrite) -> None:
-        peer, stage = ask.part.peer, self.context.stage
-        lends = stage is not None and not stage.stuck(peer.name)
-        self._send(Send(peer, write_request(ask.load.request, lends)))
+        peer = ask.part.peer
+        self._send(Send(peer, write_request(ask.load.request, not self._stage.stuck(peer.name))))
 
     def _end(self, ended: effects.Ended) -> None:
         load, counters = ended.load, self._counters

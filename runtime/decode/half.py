@@ -167,7 +167,7 @@ class DecodeHalf(Half):
         return replace(
             self.endpoint.inspected(self, self.clock()),
             peer_stages=tuple(one.stage.inspected(one.known.name) for one in connections),
-            bytes_in_flight=driver.admission.in_flight(),
+            bytes_in_flight=driver.context.admission.in_flight(),
             slices=driver.context.inspected(),
             checksums=len(driver.sums),
             engines=tuple(engine.inspected(status) for status, some in by_status.items() for engine in some),

@@ -72,7 +72,7 @@ class DecodeWorker(OwnedWorker):
         half.gauges = [
             self.counters.gauge("peers", lambda: len(half.engines.live)),
             self.counters.gauge("unready_workers", lambda: bool(self.unready())),
-            self.counters.gauge("in_flight_bytes", lambda: half.driver.admission.in_flight()),
+            self.counters.gauge("in_flight_bytes", lambda: half.driver.context.admission.in_flight()),
             self.counters.gauge("quarantined_bytes", lambda: half.driver.quarantined_bytes),
         ]
 

@@ -28,9 +28,8 @@ from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.readers import Session
 from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.protocol.writes import RequestWrite, WritePhase
-from kvplan.runtime.transfer.executor import ExecutorContext, Slice
-from kvplan.runtime.transfer.gather import IndexScratch
-from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
+from kvplan.runtime.transfer.executor import ExecutorContext
+from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transfer.mover import Mover
 from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
 
@@ -50,7 +49,7 @@ class PrefillHalf(Half):
     """
 
     driver: PrefillDriver
-    slices: AdmissionQueue[Slice]
+    context: ExecutorContext
 
     def __init__(
         self,
@@ -94,13 +93,12 @@ class PrefillHalf(Half):
         pool.check(self.endpoint.worker, self._side.digest, self.name)
 
     def begin(self) -> None:
-        endpoint, self.slices = self.endpoint, AdmissionQueue[Slice](self._limits)
-        most = self._limits.slice_bytes
-        self._context = ExecutorContext(endpoint.transport, self.slices, IndexScratch(), most, endpoint.stage)
+        endpoint = self.endpoint
+        self.context = ExecutorContext(endpoint.transport, self._limits, endpoint.stage)
         self.driver = PrefillDriver(
             self.core,
             endpoint,
-            self._context,
+            self.context,
             self._server,
             self._counters,
             clock=self.lease_clock,
@@ -128,7 +126,7 @@ class PrefillHalf(Half):
         return bool(messages) or (not self.endpoint.asleep and self.moving())
 
     def moving(self) -> bool:
-        return self.slices.in_flight() > 0
+        return self.context.admission.in_flight() > 0
 
     def look(self) -> tuple[list[int], float]:
         """Return what to wait on, and for how long: shorter while a request is claimed."""
@@ -177,8 +175,8 @@ class PrefillHalf(Half):
         return replace(
             self.endpoint.inspected(self, self.lease_clock()),
             peer_stages=driver.peers.stages(),
-            bytes_in_flight=self.slices.in_flight(),
-            slices=self._context.inspected(),
+            bytes_in_flight=self.context.admission.in_flight(),
+            slices=self.context.inspected(),
             checksums=len(core.dones),
             readers=tuple(_reader(one, driver.peers.name(one.reader)) for one in state.sessions.values()),
             holds=state.leases.holds(),
@@ -203,7 +201,7 @@ class PrefillHalf(Half):
         """Do one step, after all messages were read."""
         if stray := self.endpoint.progress(self.name):
             self._counters.add("messages", stray, kind=MessageKind.STRAY)
-        self._context.begin()
+        self.context.begin()
         self.driver.step(now, completed, heard_until)
 
     def _free(self, released: Released) -> None:

@@ -74,7 +74,7 @@ class PrefillWorker(OwnedWorker):
             self.counters.gauge("held_leases", half.held),
             self.counters.gauge("peers", lambda: len(half.driver.peers)),
             self.counters.gauge("unready_workers", lambda: bool(self.unready())),
-            self.counters.gauge("in_flight_bytes", lambda: half.slices.in_flight()),
+            self.counters.gauge("in_flight_bytes", lambda: half.context.admission.in_flight()),
         ]
         if start:
             self._owner.start(lambda: enter(endpoint.pool.geometry))

@@ -168,15 +168,15 @@ class StageBuffers:
         """Return the seconds for which a peer has been stuck."""
         return self._stuck.get(peer, 0.0)
 
-    def borrow(self, who: object, peer: str) -> int | None:
+    def borrow(self, who: object, peer: str) -> int:
         """Return the address of a buffer for moves to or from `peer`, which `who` has until `give_back`.
 
-        Returns None while none is free: ask again, or `withdraw`. The longest waiter is first. No peer has more than
+        Returns 0 while none is free: ask again, or `withdraw`. The longest waiter is first. No peer has more than
         half of the buffers, so that a frozen one does not stop all others.
         """
         self._queue.setdefault(who, peer)
         if not self._free or self._lent == BUFFERS or self._next() is not who:
-            return None
+            return 0
         del self._queue[who]
         self._lent += 1
         buffer = self._free.pop()

@@ -66,19 +66,20 @@ def parts(
     (memory,) = memories
     # Use one region for all parts of a memory, so that adjacent spans of a stage can be joined.
     region = ends.pool.memories.index(memory)
-    cuts = list(pairwise(edges(whole.bytes[used], ends.most)))
-    rows = [_image(whole, used[low:high]) for low, high in cuts]
-    programs = [_program(nests, side, whole, used[low:high], ends.pool) for low, high in cuts]
-    filled = (program.fills(one, max(page_rows, 1)) for program, one in zip(programs, rows, strict=True))
-    if ends.packed and not all(filled):
-        return ()
-    return tuple(
-        ImagePart(
-            (numbered[0], n), ends.packed, pair, numbered[1], one, _imaged(one, ends.imaged), program, page_rows,
-            memory, region,
+    found = list[ImagePart]()
+    for n, (low, high) in enumerate(pairwise(edges(whole.bytes[used], ends.most))):
+        rows = _image(whole, some := used[low:high])
+        page, token = ([_among(nest, side, whole, some) for nest in of_table] for of_table in nests)
+        program = CopyProgram(page, token, side, rows, ends.pool)
+        if ends.packed and not program.fills(rows, max(page_rows, 1)):
+            return ()
+        imaged = _imaged(rows, ends.imaged)
+        found.append(
+            ImagePart(
+                (numbered[0], n), ends.packed, pair, numbered[1], rows, imaged, program, page_rows, memory, region
+            )
         )
-        for n, (one, program) in enumerate(zip(rows, programs, strict=True))
-    )  # fmt: skip
+    return tuple(found)
 
 
 def _pooled(nest: NestPlanes, side: int, pool: Geometry) -> Ints:
@@ -100,13 +101,6 @@ def _image(whole: StageImage, used: Ints) -> StageImage:
     """Return some rows of an image, one behind the other."""
     size = whole.bytes[used]
     return StageImage(whole.plane[used], whole.offset[used], size, np.cumsum(size) - size, int(size.sum()))
-
-
-def _program(
-    nests: tuple[Sequence[NestPlanes], ...], side: int, whole: StageImage, used: Ints, pool: Geometry
-) -> CopyProgram:
-    page, token = ([_among(nest, side, whole, used) for nest in some] for some in nests)
-    return CopyProgram(page, token, side, _image(whole, used), pool)
 
 
 def _among(nest: NestPlanes, side: int, whole: StageImage, used: Ints) -> NestPlanes:

@@ -71,12 +71,13 @@ class LentPieces:
         """Whether the peer has a buffer."""
         return any(piece.lent for piece in self._pieces.values())
 
-    def wanted(self, asked: AskBuffer) -> StagedPiece:
-        """Return the piece that is asked for. Raises BadRequestError, LimitedError, CardError, AddressError."""
-        return self._images.piece(asked, self._pieces)
+    def want(self, asked: AskBuffer, check: Callable[[StagedPiece], None]) -> None:
+        """Lend a piece that passes the `check` a buffer as soon as one is free.
 
-    def add(self, asked: AskBuffer, wanted: StagedPiece) -> None:
-        """Add a piece, which is lent a buffer as soon as one is free."""
+        Raises BadRequestError, LimitedError, CardError, AddressError, and what the check raises.
+        """
+        wanted = self._images.piece(asked, self._pieces)
+        check(wanted)
         piece = LentPiece(asked.request, StagedMove(self._stage.of(wanted.memory), wanted, self._peer, self._packed))
         self._pieces[asked.number] = piece
         # Begin at once, so that it is copied while the peer asks for the next one. If the peer is stuck, wait for a
@@ -155,12 +156,10 @@ class Lender(Generic[K]):
         return sum(map(len, self.all.values()))
 
     def want(self, key: K, asked: AskBuffer, check: Callable[[StagedPiece], None] = lambda wanted: None) -> None:
-        """Lend a buffer for a piece that passes the `check`. Raises what that and `LentPieces.wanted` raise."""
+        """Do what `LentPieces.want` does, for a key."""
         if key not in self.all:
             self.all[key] = self._pieces(key)
-        wanted = self.all[key].wanted(asked)
-        check(wanted)
-        self.all[key].add(asked, wanted)
+        self.all[key].want(asked, check)
 
     def give_back(self, key: K, returned: ReturnBuffer) -> bool:
         """Do what `LentPieces.give_back` does, for a key; False if nothing was asked for it."""

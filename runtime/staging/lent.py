@@ -44,7 +44,7 @@ class PeerStage:
 
     def inspected(self, peer: str) -> PeerStageState:
         """Return what the stage of the peer of this name lends."""
-        ready = sum(move.has_buffer for move in self._asked.values())
+        ready = sum(move.address > 0 for move in self._asked.values())
         return PeerStageState(peer, len(self._asked), ready, self._kept, len(self._queue), self.lends)
 
     def ask(self, move: LentMove) -> int | None:
@@ -79,37 +79,25 @@ class PeerStage:
 
 
 class LentMove:
-    """One slice that moves through its peer's stage. It has the methods of StagedMove, whose buffer is here."""
+    """One slice that moves through its peer's stage. It has the methods of StagedMove, whose buffer is here.
 
-    at_peer = True
+    `address` is the start of its buffer in the peer's memory, 0 until the peer has lent it one.
+    """
+
+    # The peer copies, so it is never `copying` here.
+    at_peer, copying = True, False
 
     def __init__(self, stage: PeerStage, piece: StagedPiece, request: str, layers: Layers | None) -> None:
         self.piece = piece
         self.request, self._stage, self._layers = request, stage, layers
         self._number: int | None = None
-        self._address: int | None = None
+        self.address = 0
         self._left = self._kept = self._moved = False
 
     @property
     def begun(self) -> bool:
         """Whether it was asked for."""
         return self._number is not None
-
-    @property
-    def has_buffer(self) -> bool:
-        """Whether the peer has lent it a buffer."""
-        return self._address is not None
-
-    @property
-    def address(self) -> int:
-        """The start of its buffer in the peer's memory. Only when it is `ready`."""
-        assert self._address is not None
-        return self._address
-
-    @property
-    def copying(self) -> bool:
-        """False: the peer copies."""
-        return False
 
     def question(self, number: int) -> AskBuffer:
         """Return the message that asks for a buffer for it."""
@@ -119,16 +107,16 @@ class LentMove:
 
     def take(self, address: int) -> bool:
         """Take the buffer at `address`; False if it had one before, or was given up."""
-        if self._left or self._address is not None:
+        if self._left or self.address:
             return False
-        self._address = address
+        self.address = address
         return True
 
     def ready(self) -> bool:
         """Ask for a buffer, if that was not done. Returns whether it has one. Raises PeerLostError, CardError."""
         if self._number is None:
             self._number = self._stage.ask(self)
-        return self.has_buffer
+        return self.address > 0
 
     def arrived(self) -> bool:
         """Note that the wire has copied all of it, and return True: what is left to copy is the peer's work."""
@@ -139,7 +127,7 @@ class LentMove:
         """Give the slice up. It keeps its buffer until `release`."""
         self._stage.withdraw(self)
         self._left = True
-        if self._address is not None and not self._kept:
+        if self.address and not self._kept:
             self._kept = True
             self._stage.keep()
 

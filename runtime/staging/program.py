@@ -76,13 +76,12 @@ class CopyProgram:
 
     def run(self, maker: CopyMaker, stage: StageBlocks, runs: Runs, whole: Mask) -> None:
         """Make all copies for `runs`; those that are `whole` use the table of pages. The stage has their blocks."""
-        make = maker.pack if self._staged else maker.unpack
         for some, of_place in self._steps(runs, whole):
             at = np.searchsorted(stage.ids, self.blocks(some))
             rising = np.argsort(at, kind="stable")
             blocks, places = index(self._pooled(some)[rising]), index(at[rising])
             for copy in of_place:
-                make(copy, stage, blocks, places)
+                maker.make(copy, stage, places, blocks, pack=bool(self._staged))
 
     def _pooled(self, runs: Runs) -> Ints:
         return runs.prefill_block if self._staged else runs.decode_block

@@ -189,8 +189,8 @@ class StagedPiece:
 class StagedMove:
     """One slice that moves through the stage here: the buffer that it waits for and then has, and its copy.
 
-    A writer copies before the wire does, a reader afterwards. The buffer belongs to the slice until `release`. Call
-    that only when no handle of the slice is in progress and it is not `copying`.
+    A writer copies before the wire does, a reader afterwards. The buffer at `address`, 0 for none yet, belongs to the
+    slice until `release`. Call that only when no handle of the slice is in progress and it is not `copying`.
     """
 
     at_peer = False
@@ -198,20 +198,14 @@ class StagedMove:
     def __init__(self, stage: StageBuffers, piece: StagedPiece, peer: str, push: bool) -> None:
         self.piece = piece
         self._stage, self._peer, self._push = stage, peer, push
-        self._buffer: int | None = None
+        self.address = 0
         self._copy: Future[None] | None = None
         self._kept = False
 
     @property
     def begun(self) -> bool:
         """Whether it has a buffer."""
-        return self._buffer is not None
-
-    @property
-    def address(self) -> int:
-        """The start of its buffer. Only when it is `ready`."""
-        assert self._buffer is not None
-        return self._buffer
+        return self.address > 0
 
     @property
     def copying(self) -> bool:
@@ -219,9 +213,8 @@ class StagedMove:
 
     def ready(self) -> bool:
         """Return whether it may be posted: it has a buffer, with its bytes if it writes. Raises what copying raises."""
-        if self._buffer is None:
-            self._buffer = self._borrowed()
-        return self._buffer is not None and (not self._push or self._done())
+        self.address = self.address or self._borrowed()
+        return self.begun and (not self._push or self._done())
 
     def arrived(self) -> bool:
         """Return whether all bytes are in place, after the wire has copied. Raises what copying raises."""
@@ -232,19 +225,19 @@ class StagedMove:
         self._stage.withdraw(self)
         if self._copy is not None:
             self._copy.cancel()
-        if self._buffer is not None and not self._kept:
+        if self.address and not self._kept:
             self._kept = True
-            self._stage.keep(self._buffer)
+            self._stage.keep(self.address)
 
     def release(self) -> None:
         """Give back the buffer, or the place in the queue for one."""
         self._stage.withdraw(self)
-        (buffer, kept), self._buffer, self._kept = (self._buffer, self._kept), None, False
-        if buffer is not None:
+        (buffer, kept), self.address, self._kept = (self.address, self._kept), 0, False
+        if buffer:
             self._stage.give_back(buffer, kept)
 
-    def _borrowed(self) -> int | None:
-        """Return a buffer, None while none is free. Raises LimitedError if given-up slices had all for PATIENCE."""
+    def _borrowed(self) -> int:
+        """Return a buffer, 0 while none is free. Raises LimitedError if given-up slices had all for PATIENCE."""
         if self._stage.stuck(self._peer) and self._stage.stuck_for(self._peer) > PATIENCE:
             raise LimitedError("every buffer of the stage may still be written for requests that have ended: ask again")
         return self._stage.borrow(self, self._peer)

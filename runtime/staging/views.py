@@ -44,15 +44,11 @@ class CopyMaker(ABC):
 
     memory: Any
 
-    def unpack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        """Copy from the stage's blocks `at` to `blocks` of the pool."""
-        staged, pool = self.views(copy, stage)
-        self.copy(staged, at, pool, blocks, copy.moved)
-
-    def pack(self, copy: StridedCopy, stage: StageBlocks, blocks: Index, at: Index) -> None:
-        """Copy from `blocks` of the pool to the stage's blocks `at`."""
-        staged, pool = self.views(copy, stage)
-        self.copy(pool, blocks, staged, at, copy.moved)
+    def make(self, copy: StridedCopy, stage: StageBlocks, at: Index, blocks: Index, *, pack: bool) -> None:
+        """Copy `blocks` of the pool to the stage's blocks `at` if `pack`, and in the other direction otherwise."""
+        ends = (*zip(self.views(copy, stage), (at, blocks), strict=True),)
+        (source, chosen), (target, place) = reversed(ends) if pack else ends
+        self.copy(source, chosen, target, place, copy.moved)
 
     @abstractmethod
     def views(self, copy: StridedCopy, stage: StageBlocks) -> tuple[Any, Any]:

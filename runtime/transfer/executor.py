@@ -23,7 +23,7 @@ from kvplan.runtime.staging.staged import StagedMove
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.demand import Meter
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
-from kvplan.runtime.transfer.limits import AdmissionQueue
+from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transfer.posts import begun_nothing, ended, over, post_load, release, shares
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.base import TransferHandle, Transport, is_lost
@@ -92,15 +92,12 @@ Foreseen = tuple[PreparedLink | None, tuple[bool, ...], list[Slice]]
 NOTHING_FORESEEN: Foreseen = (None, (), [])
 
 
-@dataclass(frozen=True, slots=True)
 class ExecutorContext:
     """The transport, limits, scratch and stage that all executors of a worker share."""
 
-    transport: Transport
-    admission: AdmissionQueue[Slice]
-    scratch: IndexScratch
-    slice_bytes: int
-    stage: Stage | None = None
+    def __init__(self, transport: Transport, limits: Limits, stage: Stage | None = None) -> None:
+        self.transport, self.stage, self.slice_bytes = transport, stage, limits.slice_bytes
+        self.admission, self.scratch = AdmissionQueue[Slice](limits), IndexScratch()
 
     def inspected(self) -> tuple[SliceState, ...]:
         """Return the state of every slice that waits or moves."""

@@ -72,7 +72,7 @@ def test_strategies_write_the_same_bytes(kind: CalibratedMemory, tmp_path: Path)
 
 
 def test_wrong_bytes_are_found(kind: CalibratedMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HostCopies if kind.mem_type == "DRAM" else DeviceCopies, "unpack", lambda *_: None)
+    monkeypatch.setattr(HostCopies if kind.mem_type == "DRAM" else DeviceCopies, "make", lambda *_, **__: None)
     with (
         met(kind, tmp_path, HEADS, "unpack") as (worker, wanted, _),
         pytest.raises(ChecksumError),

@@ -20,9 +20,9 @@ from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.transfer import prepare
-from kvplan.runtime.transfer.executor import ExecutorContext, Slice, TransferExecutor, predict
+from kvplan.runtime.transfer.executor import ExecutorContext, TransferExecutor, predict
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
-from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
+from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transfer.posts import post_load
 from kvplan.runtime.transfer.prepare import PreparedLink
 from kvplan.runtime.transport.base import TransferHandle
@@ -82,8 +82,7 @@ class Ends:
         It calls `also` in every round. With `foreseen` the executor foresees the move.
         """
         here = self.agents[0][link.prefill_worker] if link.push else self.agents[1][link.decode_worker]
-        queue = AdmissionQueue[Slice](Limits(slice_bytes=most))
-        context, failures = ExecutorContext(here, queue, self.scratch, most, link.stage), list[Exception]()
+        context, failures = ExecutorContext(here, Limits(slice_bytes=most), link.stage), list[Exception]()
         executor = TransferExecutor("r", link.peer, context, failures.append)
         if foreseen:
             executor.foresee(link, runs)

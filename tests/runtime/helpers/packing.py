@@ -33,7 +33,7 @@ class LendingPeer:
             self._said.append(message)
             return
         assert isinstance(message, AskBuffer)
-        self._pieces.add(message, self._pieces.wanted(message))
+        self._pieces.want(message, lambda wanted: None)
 
     def send(self, message: msgspec.Struct) -> bool:
         """The peer gives back."""

@@ -37,21 +37,19 @@ class Gate:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.go, self._waiting = threading.Event(), list[None]()
-        for name in ("unpack", "pack"):
-            self._guard(patch, name, getattr(HostCopies, name))
+        make = HostCopies.make
+
+        def waiting(*arguments: Any, **named: Any) -> None:
+            self._waiting.append(None)
+            assert self.go.wait(20)
+            make(*arguments, **named)
+
+        patch.setattr(HostCopies, "make", waiting)
         patch.setattr(staged, "AT_ONCE", 0)
 
     @property
     def waiting(self) -> int:
         return len(self._waiting)
-
-    def _guard(self, patch: pytest.MonkeyPatch, name: str, copy: Callable[..., None]) -> None:
-        def waiting(*arguments: Any) -> None:
-            self._waiting.append(None)
-            assert self.go.wait(20)
-            copy(*arguments)
-
-        patch.setattr(HostCopies, name, waiting)
 
 
 def staging(way: str, *shapes: Shape, size: int, **options: Any) -> World:

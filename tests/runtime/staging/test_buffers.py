@@ -61,14 +61,14 @@ def test_every_memory_of_a_pool_has_buffers_of_its_own() -> None:
         ([SIZE, device], "DRAM") for device in (0, 1)
     ]
     lent = [stage.of(host).borrow(number, "p") for number in range(SHARE)]
-    assert None not in lent
-    assert stage.of(host).borrow("more", "p") is None
+    assert all(lent)
+    assert stage.of(host).borrow("more", "p") == 0
     other = stage.of(("DRAM", 1)).borrow("more", "p")
-    assert other is not None
+    assert other > 0
     found = stage.inspected()
     assert (len(found.lent), len(found.free), found.waiting) == (SHARE + 1, 2 * BUFFERS - SHARE - 1, ("p",))
     for buffer in lent:
-        assert buffer is not None
+        assert buffer > 0
         stage.of(host).keep(buffer)
     assert stage.stuck("p")
     assert not stage.exhausted
@@ -81,7 +81,7 @@ def test_memory_is_taken_and_registered_once() -> None:
     rig = Rig()
     rig.stage.open()
     ((regions, mem_type),) = rig.transport.registered
-    found = sorted(rig.stage.borrow(number, str(number)) for number in range(BUFFERS))  # type: ignore[type-var]
+    found = sorted(rig.stage.borrow(number, str(number)) for number in range(BUFFERS))
     assert (regions[0, 1:].tolist(), mem_type) == ([SIZE, 0], "DRAM")
     assert found == [int(regions[0, 0]) + number * 4096 for number in range(BUFFERS)]
 
@@ -89,28 +89,28 @@ def test_memory_is_taken_and_registered_once() -> None:
 def test_who_asked_first_is_served_first() -> None:
     stage = Rig().stage
     lent = [stage.borrow(number, str(number)) for number in range(BUFFERS)]
-    assert stage.borrow("second", "second") is None
-    assert stage.borrow("third", "third") is None
+    assert stage.borrow("second", "second") == 0
+    assert stage.borrow("third", "third") == 0
     stage.begin()
     stage.give_back(lent[3], kept=False)  # type: ignore[arg-type]
-    assert stage.borrow("third", "third") is None
+    assert stage.borrow("third", "third") == 0
     assert stage.borrow("second", "second") is lent[3]
 
 
 def test_no_peer_has_more_than_half_and_others_pass_by() -> None:
     stage = Rig().stage
     lent = [stage.borrow(number, "frozen") for number in range(BUFFERS)]
-    assert [buffer is None for buffer in lent] == [number >= SHARE for number in range(BUFFERS)]
-    assert stage.borrow("other", "other") is not None
+    assert [buffer == 0 for buffer in lent] == [number >= SHARE for number in range(BUFFERS)]
+    assert stage.borrow("other", "other") > 0
     stage.give_back(lent[0], kept=False)  # type: ignore[arg-type]
-    assert stage.borrow("late", "frozen") is None
+    assert stage.borrow("late", "frozen") == 0
     assert stage.borrow(SHARE, "frozen") is lent[0]
 
 
 def test_who_does_not_wait_any_more_holds_up_nobody() -> None:
     stage = Rig().stage
     lent = [stage.borrow(number, str(number)) for number in range(BUFFERS)]
-    assert [stage.borrow("second", "second"), stage.borrow("third", "third")] == [None, None]
+    assert [stage.borrow("second", "second"), stage.borrow("third", "third")] == [0, 0]
     stage.begin()
     stage.withdraw("second")
     stage.give_back(lent[0], kept=False)  # type: ignore[arg-type]
@@ -121,11 +121,11 @@ def test_a_round_lends_no_more_than_there_are_buffers() -> None:
     stage = Rig().stage
     for number in range(BUFFERS):
         buffer = stage.borrow(number, str(number))
-        assert buffer is not None
+        assert buffer > 0
         stage.give_back(buffer, kept=False)
-    assert stage.borrow("more", "more") is None
+    assert stage.borrow("more", "more") == 0
     stage.begin()
-    assert stage.borrow("more", "more") is not None
+    assert stage.borrow("more", "more") > 0
 
 
 def test_memory_of_a_device_needs_torch(monkeypatch: pytest.MonkeyPatch) -> None:

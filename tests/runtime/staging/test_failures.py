@@ -85,12 +85,11 @@ def test_a_request_that_is_given_up_while_it_is_copied_keeps_its_blocks_until_th
 
 @every_way
 def test_a_copy_that_fails_fails_the_request(made: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise IndexError("no such block")
 
     with monkeypatch.context() as patch:
-        for name in ("unpack", "pack"):
-            patch.setattr(HostCopies, name, broken)
+        patch.setattr(HostCopies, "make", broken)
         transfer = begun(made)
         run(made, lambda: transfer.ended)
     assert isinstance(transfer.error, TransferError)

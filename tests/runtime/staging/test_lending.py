@@ -19,12 +19,10 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def wanted(self, asked: Any) -> int:
-        return int(asked.number)
-
-    def add(self, asked: Any, wanted: int) -> None:
-        self.numbers.add(wanted)
-        self.lent.add(wanted)
+    def want(self, asked: Any, check: Any) -> None:
+        check(asked.number)
+        self.numbers.add(asked.number)
+        self.lent.add(asked.number)
 
     def give_back(self, number: int, *, moved: bool) -> bool:
         self.numbers.discard(number)

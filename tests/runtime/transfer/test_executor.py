@@ -14,8 +14,7 @@ from kvplan.runtime import Limits
 from kvplan.runtime.errors import LimitError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.transfer import executor
 from kvplan.runtime.transfer.executor import ExecutorContext, SliceStage, TransferExecutor
-from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch
-from kvplan.runtime.transfer.limits import AdmissionQueue
+from kvplan.runtime.transfer.gather import GatheredSpans
 from kvplan.runtime.transfer.posts import over
 
 NONE = np.empty((0, 3), np.int64)
@@ -71,8 +70,9 @@ class Rig:
         self.load = load = GatheredSpans(((bank, INDEX, INDEX),) * 2, NONE, NONE, (), 10, 2)  # type: ignore[arg-type]
         monkeypatch.setattr("kvplan.runtime.transfer.executor.gather", lambda *_: load)
         monkeypatch.setattr("kvplan.runtime.transfer.slices.cut", lambda link, runs, most: [(runs, 10)])
-        self.transport, self.queue = Transport(), AdmissionQueue[Any](Limits(20, 20, 10))
-        self.context = ExecutorContext(self.transport, self.queue, IndexScratch(), 10)  # type: ignore[arg-type]
+        self.transport = Transport()
+        self.context = ExecutorContext(self.transport, Limits(20, 20, 10))  # type: ignore[arg-type]
+        self.queue = self.context.admission
         self.failures, self.said = list[Exception](), list[object]()
         self.executor = TransferExecutor("r", "p", self.context, self.failures.append)
         self.other = TransferExecutor("s", "p", self.context, self.failures.append)
