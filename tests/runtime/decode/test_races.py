@@ -19,23 +19,27 @@ from kvplan.runtime.transport.inmemory import Hub
 SHAPE, MODEL = Shape(1), Model()
 
 
-def pair(net: Net, mode: str, **options: Any) -> World:
-    """One worker of each side, both polled by the test only."""
-    made, hub, mine, theirs = plan(SHAPE, SHAPE), Hub(), memory(SHAPE, MODEL, 0), memory(SHAPE, MODEL, 0)
-    pool, given = views(made.prefill, 0, theirs), {"start": False, "clock": net.now, "lease": 6.0, **options}
-    source = PrefillWorker(made, 0, pool, InMemory(hub, "p"), identity=PREFILL, keys=Plain(), **given)
-    source.announce([source.address])
-    net.turn = source.run_once
+def pair(net: Net, mode: str, workers: int = 1, **options: Any) -> World:
+    """One worker of each side, or more of prefill, all polled by the test only."""
+    shapes, hub, mine = (Shape(workers), SHAPE), Hub(), memory(SHAPE, MODEL, 0)
+    made, theirs = plan(*shapes), [memory(shapes[0], MODEL, number) for number in range(workers)]
+    given = {"start": False, "clock": net.now, "lease": 6.0, "identity": PREFILL, "keys": Plain(), **options}
+    pools = [views(made.prefill, number, arrays) for number, arrays in enumerate(theirs)]
+    sources = [PrefillWorker(made, n, pool, InMemory(hub, f"p{n}"), **given) for n, pool in enumerate(pools)]
+    for source in sources:
+        source.announce([one.address for one in sources])
     pool = views(made.decode, 0, mine)
     target = DecodeWorker(made, 0, pool, InMemory(hub, "d"), identity=DECODE, keys=Plain(), clock=net.now)
-    target.connect(source.address, 5, mode=mode)
-    return World(made, (SHAPE, SHAPE), MODEL, [source], [target], [theirs], [mine], hub, mode)
+    found = World(made, shapes, MODEL, sources, [target], theirs, [mine], hub, mode)
+    net.turn = found.poll
+    target.connect(sources[0].address, 5, mode=mode)
+    return found
 
 
 def rounds(made: World, net: Net, count: int = 8) -> None:
     for _ in range(count):
         net.time += 0.2
-        made.prefill[0].run_once()
+        made.poll()
         made.decode[0].run_once()
 
 
