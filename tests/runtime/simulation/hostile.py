@@ -118,7 +118,19 @@ class Hostile(Schedule):
         if isinstance(message, wire.Claim) and evil.random() < 0.7:
             names = tuple(self.name() for _ in range(evil.randint(1, 4)))
             change |= {"requests": names, "streamed": tuple(name for name in names if evil.random() < 0.5)}
+            change["tables"] = {name: self.tables() for name in names if evil.random() < 0.3}
+        for name in ("prefill", "decode", "tables"):
+            if not isinstance(message, wire.Claim) and hasattr(message, name) and evil.random() < 0.3:
+                change[name] = self.tables()
+        if isinstance(message, wire.WriteRequest) and evil.random() < 0.3:
+            change["tokens"] = evil.choice(FAR), evil.choice(FAR)
         return msgspec.structs.replace(message, **change)
+
+    def tables(self) -> wire.WireTables:
+        """A table of any kind, with any numbers, of a group that may not exist."""
+        evil, first = self.evil, self.evil.choice((*FAR, 2**63 - 1, -(2**63)))
+        kind, group = evil.choice(("blocks", "slot", "ring", "?")), evil.choice(("kv", "state", "x"))
+        return {group: wire.WireTable(kind, first, evil.randbytes(evil.choice((0, 3, 8, 24))))}
 
     def name(self) -> str:
         return self.evil.choice([*self.works, *self.works, *(f"r{n}" for n in range(3)), "never"])
