@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvplan.compiler.bind.bind import WHEN
+from kvplan.compiler.bind.instead import WHEN
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.rings import check_rings

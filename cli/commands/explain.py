@@ -156,14 +156,32 @@ def _unknown(known: Library, what: str) -> Exception:
 
 
 def explain_model(found: Library, name: str) -> dict[str, Any]:
-    """A model without sides: what it stores on the default engine without options."""
+    """A model without sides: what its file says, and what the default engine stores of it without options."""
     from kvplan.compiler.bind.options import option_values
     from kvplan.compiler.explain.describe_model import describe_model
 
     model, engine = found.model(name), found.engine(found.default_engine)
     outer = option_values(found, engine, model, {})
-    kinds = {cache.kind: found.kind(cache.kind) for cache in model.caches.values()}
-    return {"engine": engine.name, **describe_model(model, kinds, outer), **_default_planes(found, model)}
+    kept, notes = _default_caches(found, model)
+    kinds = {cache.kind: found.kind(cache.kind) for each in (model, kept) for cache in each.caches.values()}
+    said, stored = (describe_model(each, kinds, outer) for each in (model, kept))
+    default = {cache["cache"]: cache["default"] for cache in stored["caches"]}
+    caches = [{**cache, "default": default.get(cache["cache"], {})} for cache in said["caches"]]
+    said |= {"stored": stored["stored"], "caches": caches, "notes": list(notes)}
+    return {"engine": engine.name, **said, **_default_planes(found, model)}
+
+
+def _default_caches(found: Library, model: Model) -> tuple[Model, tuple[str, ...]]:
+    """The model with the caches that the default engine stores, and notes on those; as it is if that refuses it."""
+    from kvplan.compiler.bind.instead import as_stored
+    from kvplan.compiler.errors import Refused
+
+    engine = found.engine(found.default_engine)
+    try:
+        kept = as_stored(found, engine, model, {})
+    except Refused as error:
+        return model, (f"refused: {error.message}",)
+    return kept.model, kept.notes(engine)
 
 
 def _default_planes(found: Library, model: Model) -> dict[str, Any]:

@@ -35,6 +35,7 @@ def _model(said: Plain) -> str:
     lines += [f"  layers: {said['stored']}"]
     lines += [f"  no cache: layers {ranges(said['bare'])}"] if said["bare"] else []
     lines += [f"  {said['doc-ref']}"] if said["doc-ref"] else []
+    lines += [line for note in said["notes"] for line in _wrapped(f"note: {note}")]
     lines += [line for cache in said["caches"] for line in ("", *_cache(cache, said["engine"]))]
     told = [f"  {planes_line(page['planes'])}" for page in said["planes"]]
     lines += ["", f"KV cache tensors of {said['engine']}, {said['side']}:", *told] if told else []
@@ -48,7 +49,8 @@ def _cache(cache: Plain, engine: str) -> list[str]:
     lines += [f"  {many(len(cache['layers']), 'layer')}: {ranges(cache['layers'])}", *_reach(cache)]
     for word, params in (("", cache["params"]), ("by default ", cache["defaults"])):
         lines += _wrapped(word + ", ".join(f"{name} {value}" for name, value in params.items())) if params else []
-    lines += [f"  stored, on {engine} by default:"] if cache["default"] != cache["stores"] else ["  stored:"]
+    stored = "stored" if cache["default"] else "nothing stored"
+    lines += [f"  {stored}, on {engine} by default:"] if cache["default"] != cache["stores"] else ["  stored:"]
     lines += [f"    {name}{what}" for name, what in cache["default"].items()]
     others = {name: what for name, what in cache["stores"].items() if name not in cache["default"]}
     lines += ["  stored otherwise:"] if others else []

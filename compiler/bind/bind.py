@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kvplan.compiler.bind.caches import stored, with_shares
-from kvplan.compiler.bind.instead import as_stored
+from kvplan.compiler.bind.instead import WHEN, StoredModel, as_stored
 from kvplan.compiler.bind.key import is_usual, side_key
 from kvplan.compiler.bind.memory import with_memory
 from kvplan.compiler.bind.mesh import mesh_sizes, workers
 from kvplan.compiler.bind.options import option_values
-from kvplan.compiler.bind.require import check_requirements
+from kvplan.compiler.bind.require import check_doubted, check_requirements
 from kvplan.compiler.bound import BoundSide, BoundWorker
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.paging.overrides import check_idle, layout, once, override_keys
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 
-WHEN = "when "
 # A side that keys make, still without a name, and why it does not store some of the model's caches.
 Paged = tuple[PagedSide, dict[str, str]]
 Page = Callable[[Mapping[str, str]], Paged]
@@ -70,28 +69,31 @@ def _bound(library: Library, model: Model, text: str) -> BoundSide:
     engine = library.engine(parse_side(text).get("engine", library.default_engine))
     given = side_keys(engine, text)
     given.pop("engine", None)
-    model = as_stored(library, engine, model, given)
-    page = once(partial(_paged, library, model, engine))
-    needed = _needed(page, engine, given, option_values(library, engine, model, given))
+    kept = as_stored(library, engine, model, given)
+    page = once(partial(_paged, library, kept, engine))
+    needed = _needed(page, engine, given, option_values(library, engine, kept.model, given))
     found, why = page(needed)
     prefix = () if engine.name == library.default_engine else (f"engine={engine.name}",)
     key = side_key(engine, found.side, found.env, found.overrides.changed, needed, model.drafts)
-    notes = (*found.side.notes, *noted(why))
+    notes = (*found.side.notes, *kept.notes(engine, but=why), *noted(why))
     unprobed = tuple(cache.name for cache in found.side.caches if cache.kind not in engine.probed.kinds)
     text = ",".join((*prefix, key))
-    return replace(found.side, key=text, notes=notes, absent=tuple(why.items()), unprobed=unprobed)
+    missing = tuple(sorted({**kept.dropped, **why}.items()))
+    return replace(found.side, key=text, notes=notes, absent=missing, unprobed=unprobed)
 
 
-def _paged(library: Library, model: Model, engine: Engine, given: Mapping[str, str]) -> Paged:
+def _paged(library: Library, stored_model: StoredModel, engine: Engine, given: Mapping[str, str]) -> Paged:
     """Return the side that these keys make, still without a name, and why it lacks some of the model's caches."""
+    model = stored_model.model
     sizes = mesh_sizes(engine, given)
     env = option_values(library, engine, model, given)
-    why = absent(model, engine, env, given.get("without"))
+    why = absent(stored_model.asked, engine, env, given.get("without"))
     kept = [cache for name, cache in sorted(model.caches.items()) if name not in why]
     check_keys(engine, given, override_keys(engine, [cache.name for cache in kept]))
     plain = tuple(stored(library.kind(cache.kind), cache, engine, env, lambda: library.storages) for cache in kept)
     caches = with_memory(with_shares(plain, given, sizes), engine, env, given)
     check_requirements(engine, model, caches, env)
+    check_doubted(library, engine, model, caches)
     side = _side(engine, model, sizes, env, given)
     found = paged(replace(side, caches=caches), engine, env, given)
     check_requirements(engine, model, caches, found.env, found.caches)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from kvplan.compiler.bound import BoundCache
 from kvplan.compiler.errors import Refused
@@ -12,10 +13,14 @@ from kvplan.compiler.side.options import Env
 from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.schema.engine import EVEN, Engine, Requirement
-from kvplan.dsl.schema.model import Model
+from kvplan.dsl.schema.kind import Kind, KindDoubt
+from kvplan.dsl.schema.model import Cache, Model
 from kvplan.dsl.schema.names import MEASURED
-from kvplan.dsl.text.diagnostics import DslError, ranges
+from kvplan.dsl.text.diagnostics import DslError, listed, ranges
 from kvplan.dsl.text.yaml_reader import YamlScalar
+
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
 
 MOST = 33
 NO_OPTION = (
@@ -41,6 +46,27 @@ def check_requirements(
             whose = f"cache {cache!r}: " if cache else ""
             said = f"{model.name} on {engine.name}: {whose}{filled(rule.say, known)}"
             raise Refused("C110", said, _help(engine, [one[:2] for one in every], rule, known))
+
+
+def check_doubted(library: Library, engine: Engine, model: Model, caches: Sequence[BoundCache]) -> None:
+    """Refuse (C110) a parameter that an option of the engine sets, and that the cache's kind doubts then.
+
+    `kvplan check` warns (W002) of a parameter that the model's file gives.
+    """
+    for cache in caches:
+        kind = library.kind(cache.kind)
+        for doubt in kind.doubts:
+            options = _setting(engine, kind, model.caches[cache.name], doubt)
+            if options and doubt.when.names <= cache.env.keys() and evaluate(doubt.when, cache.env) is True:
+                said = f"{model.name} on {engine.name}: cache {cache.name!r}: {filled(doubt.say, cache.env)}"
+                given = listed([f"{name}={cache.env[name]}" for name in options], "and")
+                raise Refused("C110", said, f"{given} makes its {doubt.of} so: give another value")
+
+
+def _setting(engine: Engine, kind: Kind, cache: Cache, doubt: KindDoubt) -> list[str]:
+    """Return the engine's options that set the parameter which a doubt is about; none if the model's file gives it."""
+    default = kind.params[doubt.of].default if doubt.of and doubt.of not in cache.params else None
+    return sorted(default.names & engine.options.keys()) if default else []
 
 
 def _check_unlisted(engine: Engine, model: Model, caches: Sequence[BoundCache]) -> None:

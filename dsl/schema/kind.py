@@ -153,11 +153,17 @@ class KindVariant(FormKeys):
 
 @dataclass(frozen=True, slots=True)
 class KindDoubt(FormKeys):
-    """A warning about a model's numbers if `when` holds, and, if there is an `of`, the model gives that parameter."""
+    """A warning about a model's numbers if `when` holds, and, if there is an `of`, the model gives that parameter.
+
+    A side whose option sets `of` is refused.
+    """
 
     when: Expr = key(EXPRESSION, "an expression of parameters and of the model's words", required=True)
     say: YamlScalar = key(TEXT, "the sentence; `{name}` is replaced by a value", required=True)
-    of: YamlScalar | None = key(NameShape("parameter"), "the parameter that has to be given for that")
+    of: YamlScalar | None = key(
+        NameShape("parameter"),
+        "the parameter it is about: warns if the model gives it, refuses a side that sets it (C110)",
+    )
 
 
 PARAM = Form("a parameter", Param)

@@ -166,6 +166,37 @@ def test_a_model_alone_as_data(tmp_path: Path) -> None:
     assert (set(a["default"]), set(a["stores"])) == ({"r"}, {"r", "s"})
 
 
+LATENTS = """kvplan: 1
+model: latents
+title: Latents with an index
+checkpoint: {architecture: NewForCausalLM, model_type: new}
+dtype: bf16
+query_heads: 4
+layers: 2
+caches:
+  attention: {kind: mla, layers: all, latent: 128, rope: 32, nope: 64}
+  indexer: {kind: indexer, layers: all, dim: 128}
+"""
+
+
+def test_a_model_alone_says_what_the_engine_stores_instead(tmp_path: Path) -> None:
+    (tmp_path / "latents.yaml").write_text(LATENTS)
+    said = run(str(tmp_path / "latents.yaml")).stdout
+    assert "layers: 2 (all store attention)" in said
+    assert "note: vllm stores attention as gqa (heads 4, dim 96), not mla, because latents == 'heads' for" in said
+    assert "note: vllm does not store indexer, because latents == 'heads'" in said
+    assert "  stored, on vllm by default:\n    k[head 4, token, dim 96] bf16\n" in said
+    assert "  nothing stored, on vllm by default:\n  stored otherwise:\n    k[token, dim dim] fp8\n" in said
+
+
+def test_a_model_alone_that_the_engine_refuses_says_so(tmp_path: Path) -> None:
+    (tmp_path / "latents.yaml").write_text(LATENTS.replace(", nope: 64", ""))
+    said = run(str(tmp_path / "latents.yaml"))
+    assert said.exit_code == 0
+    assert "note: refused: latents on vllm: it keeps the keys and values of all heads" in said.stdout
+    assert "add nope" in said.stdout
+
+
 def test_what_needs_a_side_is_kept_as_written(tmp_path: Path) -> None:
     of_rows(tmp_path)
     found = load([tmp_path / "of_rows.yaml"], [tmp_path])

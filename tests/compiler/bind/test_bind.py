@@ -163,3 +163,38 @@ def test_an_axis_of_more_items_than_any_cache_has_is_refused(tmp_path: Path) -> 
     library = load((), (tmp_path,))
     with pytest.raises(BadInput, match=r"S012.*5000000 items"):
         bind(library, library.model("both"), "engine=custom,tp=2")
+
+
+SMALL = """kvplan: 1
+model: small
+title: Small latents
+dtype: bf16
+query_heads: 4
+layers: 1
+caches:
+  a: {kind: mla, layers: all, latent: 384, rope: 32%s}
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "kv_dtype"),
+    [
+        *((engine, "fp8_ds_mla") for engine in ("vllm", "vllm-legacy", "sglang", "custom")),
+        *((engine, "nvfp4_ds_mla") for engine in ("vllm", "custom")),
+    ],
+)
+def test_a_side_cannot_choose_a_record_for_other_sizes(tmp_path: Path, engine: str, kv_dtype: str) -> None:
+    (tmp_path / "small.yaml").write_text(SMALL % "")
+    known = load([tmp_path / "small.yaml"])
+    with pytest.raises(Refused) as caught:
+        bind(known, known.model("small"), f"engine={engine},kv_dtype={kv_dtype}")
+    assert caught.value.code == "C110"
+    assert f"cache 'a': {kv_dtype} is for 512 + 64 elements, not 384 + 32" in caught.value.message
+    assert f"kv_dtype={kv_dtype}" in caught.value.help
+
+
+def test_a_file_may_give_a_record_for_other_sizes(tmp_path: Path) -> None:
+    """`kvplan check` warns of that one."""
+    (tmp_path / "small.yaml").write_text(SMALL % ", record: fp8_ds_mla")
+    known = load([tmp_path / "small.yaml"])
+    assert bind(known, known.model("small"), "tp=1").caches

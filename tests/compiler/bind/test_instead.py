@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
@@ -72,6 +73,23 @@ def test_what_stands_beside_latents_is_not_stored_then(library: Library) -> None
     model = library.model("deepseek-v3.2")
     assert kinds(bind(library, model, "tp=8,block=64")) == {"attention": "mla", "indexer": "indexer"}
     assert kinds(bind(library, model, "tp=8,latents=heads")) == {"attention": "gqa"}
+
+
+def test_a_side_says_what_it_stores_instead_and_why(tmp_path: Path, library: Library) -> None:
+    side = bound(tmp_path, "tp=1", architectures=["MiniCPM3ForCausalLM"], model_type="minicpm3")
+    why = "latents == 'heads' for architecture MiniCPM3ForCausalLM and model_type minicpm3"
+    assert side.notes == (f"vllm stores attention as gqa (heads 4, dim 96), not mla, because {why}",)
+    notes = bind(library, library.model("deepseek-v3.2"), "tp=8,latents=heads").notes
+    assert [note for note in notes if "latents" in note] == [
+        "vllm stores attention as gqa (heads 128, dim 192), not mla, because latents == 'heads'",
+        "vllm does not store indexer, because latents == 'heads'",
+    ]
+    assert not any("latents" in note for note in bind(library, library.model("deepseek-v3.2"), "tp=8,block=64").notes)
+
+
+def test_a_pair_of_which_one_side_stores_something_instead_says_on_what_that_depends(library: Library) -> None:
+    with pytest.raises(Refused, match=r"prefill does not \(when latents == 'heads' is false\)"):
+        compile_pair(library, "deepseek-v3.2", "tp=8,latents=heads", "tp=8,block=64")
 
 
 @pytest.mark.parametrize(
