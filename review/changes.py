@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.types import Plan
-from kvplan.review.facts import DEFAULT, RUNS, Subject, Value, copied_by, facts, gathered
+from kvplan.review.facts import DEFAULT, RUNS, Subject, Value, copied_by, cost_lengths, facts, gathered
 from kvplan.review.rules import POSITION, RULES, Category
 
 # A fact's value by worker; the key is None for a fact that is not about one worker.
@@ -19,6 +19,7 @@ ABSENT = {"OPTION": DEFAULT, "SKIPPED": "moved", "NEEDS": "what is read"}
 OF_A_TENSOR = {"DTYPE", "EXTENT", "PLACE", "AXIS_ORDER", "STEPS"}
 OF_BLOCKS = {"BLOCK_TOKENS", "KERNEL_BLOCKS", "TURNS", "RING", "NEEDS"}
 OF_READS = {"READS", "SPANS", "STAGES"}
+OF_A_WORKER = {"HOLDS", "READERS", "READS"}
 OF_A_CACHE = {
     *OF_A_TENSOR,
     *OF_BLOCKS,
@@ -59,7 +60,8 @@ class Change:
 
 def changes(old: Plan, new: Plan) -> list[Change]:
     """Every change from `old` to `new`, in the order of the rules; empty if nothing changes."""
-    before, after = gathered(facts(old)), gathered(facts(new))
+    lengths = cost_lengths([old, new])
+    before, after = gathered(facts(old, lengths)), gathered(facts(new, lengths))
     found = [
         change
         for subject in dict.fromkeys([*before, *after])
@@ -107,14 +109,18 @@ def _of_subject(subject: Subject, before: ByWorker, after: ByWorker) -> Iterator
         # All workers agree before, and all agree after: the number of workers does not matter.
         before, after = {None: next(iter(before.values()))}, {None: next(iter(after.values()))}
     alike: dict[tuple[Value | None, Value | None], list[int | None]] = {}
-    # Workers that only one plan has are left out: the rule WORKERS reports them.
-    every = [worker for worker in before if worker in after] if before and after else [*before, *after]
+    both, shared = bool(before and after), [worker for worker in before if worker in after]
+    # Workers that only one plan has count only by what they hold and read: the rule WORKERS reports them.
+    every = shared if both and subject.rule not in OF_A_WORKER else [*dict.fromkeys([*before, *after])]
+    partial = both and {*before} != {*after}
     for worker in every:
         pair = before.get(worker), after.get(worker)
         if pair[0] != pair[1]:
             alike.setdefault(pair, []).append(worker)
     for (left, right), workers in alike.items():
-        some = ranges(number for number in workers if number is not None) if len(workers) < len(every) else ""
+        some = (
+            ranges(number for number in workers if number is not None) if partial or len(workers) < len(every) else ""
+        )
         absent = ABSENT.get(subject.rule)
         yield Change(subject, absent if left is None else left, absent if right is None else right, some)
 

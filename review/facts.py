@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -16,7 +16,7 @@ from kvplan.dsl.text.diagnostics import ranges
 from kvplan.plan.expand import BYTES, D_OFFSET, P_OFFSET, TokenRows, expand_tokens, tokens
 from kvplan.plan.match import MatchRule, rule_of
 from kvplan.plan.spans import each_token, group_named, in_tiles
-from kvplan.plan.types import ALL, Group, Ints, Nest, PageRange, Plan, Planes, Read, Runs, Side, View, Worker
+from kvplan.plan.types import ALL, Group, Ints, Needs, Nest, PageRange, Plan, Planes, Read, Runs, Side, View, Worker
 
 Value = int | str
 DEFAULT = "the engine's default"
@@ -48,14 +48,14 @@ class Fact:
     worker: int | None = None
 
 
-def facts(plan: Plan) -> Iterator[Fact]:
-    """Everything about a plan that a review compares."""
+def facts(plan: Plan, lengths: Mapping[str, int]) -> Iterator[Fact]:
+    """Everything about a plan that a review compares; costs are of requests of `lengths` tokens, by cache."""
     yield from _plan(plan)
     for name, side in (("prefill", plan.prefill), ("decode", plan.decode)):
         yield from _side(name, side)
     yield from _reads(plan)
     yield from _contract(plan)
-    yield from _cost(plan)
+    yield from _cost(plan, lengths)
 
 
 def _plan(plan: Plan) -> Iterator[Fact]:
@@ -272,14 +272,36 @@ def _contract(plan: Plan) -> Iterator[Fact]:
         yield Fact(Subject("WAITS", "prefill", "a worker waits for", unit="notifications"), count, number)
 
 
-def _cost(plan: Plan) -> Iterator[Fact]:
+def cost_lengths(plans: Iterable[Plan]) -> dict[str, int]:
+    """The tokens of a request, by cache, whose cost a review of `plans` compares.
+
+    They are more than any window or chunk has: a shorter request shows no change of these.
+    """
+    caches: dict[str, set[Needs]] = {}
+    for plan in plans:
+        needs = {pair.name: pair.needs for pair in plan.pairs}
+        for cache, pair in {(read.cache, read.pair) for reads in plan.reads for read in reads}:
+            caches.setdefault(cache, set()).add(needs[pair])
+    return {cache: _beyond(some) for cache, some in caches.items()}
+
+
+def _beyond(needs: Collection[Needs]) -> int:
+    """At least TOKENS tokens, twice the largest window, and half a chunk behind the end of a largest chunk."""
+    window = max((2 * (one.keep + one.sink) for one in needs if one.keep is not None), default=0)
+    least = max(TOKENS, -(-window // TOKENS) * TOKENS)
+    chunk = max((one.chunk for one in needs if one.chunk is not None), default=0)
+    return max(1, -(-(least - chunk // 2) // chunk)) * chunk + chunk // 2 if chunk else least
+
+
+def _cost(plan: Plan, lengths: Mapping[str, int]) -> Iterator[Fact]:
     """The descriptors and bytes of all decode workers together, for a plan that pulls."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
-    ends = ends_of(plan)
+    ends = {length: ends_of(plan, length) for length in {TOKENS, *lengths.values()}}
     states = {pair.name for pair in plan.pairs if group_named(plan.decode, pair.decode).store == "state"}
     for worker, read in ((worker, read) for worker, reads in enumerate(plan.reads) for read in reads):
-        key = read.cache, "per pair and request" if read.pair in states else f"per pair and {TOKENS:,} tokens"
-        (descriptors, size), more = totals.get(key, (0, 0)), pulled(read.table, ends(worker, read))
+        length = lengths.get(read.cache, TOKENS)
+        key = read.cache, "per pair and request" if read.pair in states else f"per pair and {length:,} tokens"
+        (descriptors, size), more = totals.get(key, (0, 0)), pulled(read.table, ends[length](worker, read))
         totals[key] = descriptors + more[0], size + more[1]
     for (name, per), (descriptors, size) in totals.items():
         yield Fact(Subject("DESCRIPTORS", name=name, word=per, unit="descriptors"), descriptors)

@@ -42,6 +42,11 @@ FOLLOW = (
     "Follow the verdict of `kvplan diff`. If it restarts engines, put both plans into one index, then restart what it "
     "names. If no engine restarts, do as `kvplan explain reload` says."
 )
+# No plan and no proof tells whether a layout file is true.
+COMPARE = (
+    "If a layout file changed, compare it first: with an engine (`kvplan from-cache`), or a model's file with its "
+    f"checkpoint (`kvplan doctor --layout`). {FOLLOW}"
+)
 RELOAD = f"Connected engines keep the old plan, and those that connect take the new one. {REPLACE}"
 VERDICTS = {
     RolloutVerdict.SAME: "no plan changes: nothing is to be done",
@@ -145,7 +150,7 @@ TABLE = (
     DiffRule("LAYERS", BYTES, "A cache lies on other layers.", cause=True),
     DiffRule("TENSOR", BYTES, "A tensor of a cache is new or removed.", cause=True),
     DiffRule("DTYPE", BYTES, "A tensor has elements of another type.", cause=True),
-    DiffRule("EXTENT", BYTES, "A tensor has more or fewer items on an axis.", cause=True),
+    DiffRule("EXTENT", BYTES, "A tensor has more or fewer items on an axis.", cause=True, advice=COMPARE),
     DiffRule("HOLDS", BYTES, "A worker holds other items of a split axis.", detail="which items a worker holds"),
     DiffRule("GROUP", BYTES, "Layers share other block tables: a group is new or removed."),
     DiffRule("GROUP_KIND", BYTES, "A group stores something else, or has another length, table or overlay."),
@@ -166,13 +171,15 @@ TABLE = (
     DiffRule("MEMORY", BYTES, "A cache lies in another memory, of the host or of a device.", cause=True),
     DiffRule("GROUP_PAIRS", BYTES, "Other groups of the two sides are matched.", detail="which groups meet"),
     DiffRule("PAGE_COPIES", BYTES, "Pages are copied whole, or by runs of tokens if the sides' pages differ."),
-    DiffRule("NEEDS", BYTES, "Other tokens of a request are moved.", cause=True),
+    DiffRule("NEEDS", BYTES, "Other tokens of a request are moved.", cause=True, advice=COMPARE),
     DiffRule("SPANS", BYTES, "Spans lie at other places, because a page changes.", detail="where spans lie"),
     DiffRule("DIGEST", BYTES, "A plan has another digest, and no other rule tells why."),
     DiffRule("TOLD", CONTRACT, "A decode worker notifies other prefill workers from which it reads nothing."),
     DiffRule("WAITS", CONTRACT, "A prefill worker waits for more or fewer notifications."),
-    DiffRule("DESCRIPTORS", COST, "The number of descriptors of a pair for 1,024 tokens, or for one state, changes."),
-    DiffRule("MOVED_BYTES", COST, "The number of bytes that a pair moves for 1,024 tokens, or for one state, changes."),
+    DiffRule("DESCRIPTORS", COST,
+             "The number of descriptors of a pair for 1,024 tokens or more, or for one state, changes."),
+    DiffRule("MOVED_BYTES", COST,
+             "The number of bytes that a pair moves for 1,024 tokens or more, or for one state, changes."),
 )  # fmt: skip
 RULES = {rule.id: rule for rule in TABLE}
 # The rules that fail by default: running engines may notice these changes.

@@ -19,6 +19,7 @@ WITH: Mapping[str, set[str]] = {
     "KERNEL_BLOCKS": {"TOKEN_BYTES", "SPANS"},
     "PAGE_BYTES": {"TOKEN_BYTES"},
     "TOKEN_BYTES": {"PAGE_BYTES"},
+    "WORKERS": {"HOLDS"},
     "WAITS": {"TOLD"},
     "DESCRIPTORS": {"SPANS_CUT"},
     "MOVED_BYTES": {"SPANS_CUT"},

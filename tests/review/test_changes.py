@@ -93,7 +93,7 @@ def test_spans_of_a_run_are_those_that_it_copies(model: str, prefill: str, decod
     sizes = copies(found, 0, by_token, run)[:, BYTES]
     said = next(
         str(fact.value).partition(", first at")[0]
-        for fact in facts(found)
+        for fact in facts(found, {})
         if fact.subject.rule == "SPANS" and fact.subject.word == "by runs of tokens"
     )
     lengths = " to ".join(f"{size:,}" for size in sorted({int(sizes.min()), int(sizes.max())}))
@@ -105,9 +105,50 @@ def test_workers_that_change_alike_are_one_change() -> None:
     assert [(change.before, change.after, change.workers, change.share) for change in found] == [(8192, 16384, "", 1.0)]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_new_and_removed_workers_read_and_hold_is_told_of_each(turned: bool) -> None:
+    one, two = plan("tp=2", "tp=1"), plan("tp=2", "tp=2")
+    found = changes(two, one) if turned else changes(one, two)
+    told = {
+        rule: [(*(change.before, change.after)[:: -1 if turned else 1], change.workers) for change in of(rule, found)]
+        for rule in ("READERS", "HOLDS")
+    }
+    assert told == {
+        "READERS": [("0-1", "0", "0"), (None, "1", "1")],
+        "HOLDS": [("0-7", "0-3", "0"), (None, "4-7", "1")],
+    }
+
+
 def test_costs_are_of_all_workers_together() -> None:
     (cost,) = of("DESCRIPTORS", changes(plan("tp=4", "tp=2"), plan("tp=4", "tp=2,order=nhd")))
     assert (cost.before, cost.after, cost.subject.word) == (2 * 4096, 2 * 131_072, "per pair and 1,024 tokens")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "tokens", "moved"),
+    [
+        (Needs(keep=127), Needs(keep=255), 1024, (127, 255)),
+        (Needs(keep=1023), Needs(keep=2047), 4096, (1023, 2047)),
+        (Needs(keep=4095), Needs(keep=2047), 8192, (4095, 2047)),
+        (Needs(), Needs(keep=1023), 2048, (2048, 1023)),
+        (Needs(keep=1023), Needs(keep=1023, sink=64), 3072, (1023, 1087)),
+        (Needs(chunk=8192), Needs(chunk=4096), 12_288, (4096, 0)),
+        (Needs(chunk=8192), Needs(chunk=6144), 12_288, (4096, 0)),
+        (Needs(chunk=64), Needs(), 1056, (32, 1056)),
+    ],
+)
+def test_a_cost_is_of_more_tokens_than_a_window_or_a_chunk_has(
+    before: Needs, after: Needs, tokens: int, moved: tuple[int, int]
+) -> None:
+    """At 1,024 tokens a window of 2,048 moves no more than one of 4,096."""
+    of_one_token = 2 * 8 * 128 * 2 * 32
+    old = plan("tp=4", "tp=2")
+    some = [replace(old, digest=str(needs), pairs=(replace(old.pairs[0], needs=needs),)) for needs in (before, after)]
+    (cost,) = of("MOVED_BYTES", changes(*some))
+    assert (cost.subject.word, cost.before, cost.after) == (
+        f"per pair and {tokens:,} tokens",
+        *(count * of_one_token for count in moved),
+    )
 
 
 def test_groups_of_one_cache_are_told_once() -> None:

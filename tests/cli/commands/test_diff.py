@@ -1048,6 +1048,12 @@ def test_advice_is_to_follow_the_verdict(word: str) -> None:
     assert "Replace the old plan" in " ".join(run("explain", "reload").stdout.split())
 
 
+@pytest.mark.parametrize("word", ["EXTENT", "NEEDS"])
+def test_advice_about_numbers_of_a_model_is_to_compare_its_file(word: str) -> None:
+    said = " ".join(run("explain", word).stdout.split())
+    assert "a model's file with its checkpoint (`kvplan doctor --layout`). Follow the verdict" in said
+
+
 @pytest.mark.parametrize("word", [*MEANINGS, *VERDICTS])
 def test_every_word_of_an_answer_is_explained(word: str) -> None:
     """Categories with their rules; all are in the glossary, too."""
