@@ -27,6 +27,8 @@ RULES = (
 )
 RENAMED = "by the checkpoint's own names {} stores something else: give the layout `checkpoint: {{{}}}`"
 DRAFT_TOKENS = "draft_tokens"
+# The errors of a configuration that says too little for a model: rules of the layout may say the rest.
+REFUSALS = ("F002", "F003", "F004", "F005", "F007")
 UNCOMPARED = (
     "the configuration says nothing of draft layers: those of the layout were not compared; "
     "a draft has a config.json of its own"
@@ -98,8 +100,10 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
     try:
         new = made(known, config, layout=name)
     except DslError as error:
+        if error.diagnostics[0].code not in REFUSALS:
+            raise
         why = f"{shown(config)} was not compared with {name}: {error.diagnostics[0].message}"
-        return replace(layout_only, notes=(why,), doubts=model.doubts)
+        return replace(layout_only, doubts=(why, *model.doubts), right=RULES)
     unlike = [(each.sure, each.text(shown(config), name)) for each in new.unlike(known, name)]
     compared = model.config != ConfigRules() or any(row.right for row in new.tested)
     standing = (*new.standing(known, name), *(() if compared else _wrong(new)))

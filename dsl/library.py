@@ -25,6 +25,7 @@ from kvplan.dsl.files.kinds import parse_kind
 from kvplan.dsl.files.lazy import LazyFiles
 from kvplan.dsl.files.machines import parse_machine
 from kvplan.dsl.files.models import ModelReferences, parse_model
+from kvplan.dsl.files.rule_check import check_kind, check_own, check_reading, check_words
 from kvplan.dsl.files.static_check import doubts_of
 from kvplan.dsl.files.tile_check import tile_error
 from kvplan.dsl.files.variants import check_variants, extended, place, variant
@@ -196,7 +197,28 @@ class Library:
         file_type, name = identify(sink, document)
         if file_type and name:
             guarded(sink, partial(self._parse, sink, file_type, document, name))
-        return sink.errors or self._word_errors(path) or self._match_errors(path) or self._tile_errors(path)
+        return (
+            sink.errors
+            or self._word_errors(path)
+            or self._match_errors(path)
+            or self._name_errors(path)
+            or self._tile_errors(path)
+        )
+
+    def _name_errors(self, path: Path) -> list[Diagnostic]:
+        """The errors for names in rules of a file that nothing defines (E005, K001, K008)."""
+        sink, kinds = Sink(), {kind.name: kind for kind in self._readable}
+        reading = guarded(Sink(), lambda: self.readings[min(self.readings)])
+        if reading is None:
+            return []
+        for model in self.models_of(path):
+            check_own(sink, reading, kinds, model)
+        for name in (name for name, file in self.paths["kind"].items() if file.resolve() == path.resolve()):
+            check_kind(sink, reading, self.kind(name))
+        for name in (name for name, file in self.paths["config"].items() if file.resolve() == path.resolve()):
+            every = (guarded(Sink(), partial(self.model, model)) for model in self.models)
+            check_words(sink, self.readings[name], kinds, [model for model in every if model])
+        return list(dict.fromkeys(sink.errors))
 
     def _word_errors(self, path: Path) -> list[Diagnostic]:
         """The errors for words of models in a file that come after the words that depend on them (E007)."""
@@ -373,7 +395,9 @@ def _of_doubts(model: Model) -> SourceSpan:
 
 
 def _config(sink: Sink, document: YamlDocument, name: str) -> ConfigRules:
-    return replace(parse_reading(sink, document.root), classes=read_classes(sink, document.root.get("classes")))
+    reading = replace(parse_reading(sink, document.root), classes=read_classes(sink, document.root.get("classes")))
+    check_reading(sink, reading)
+    return reading
 
 
 def _machine(sink: Sink, document: YamlDocument, name: str) -> MachineProfile:

@@ -10,11 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.configs.class_defaults import FilledConfig
-from kvplan.dsl.configs.unread_keys import LAYER, RUN, families
+from kvplan.dsl.configs.unread_keys import families
+from kvplan.dsl.files.rule_check import LAYER, RUN, check_own
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.rules.answers import ForeignValues, with_words
 from kvplan.dsl.rules.rule import over
 from kvplan.dsl.schema.config import ConfigRules
+from kvplan.dsl.text.diagnostics import DslError, Sink
 from kvplan.dsl.text.yaml_reader import Named, Tree, YamlList, YamlScalar, YamlTable
 
 if TYPE_CHECKING:
@@ -85,7 +87,17 @@ def reading_of(library: Library, config: Mapping[str, object], layout: str = "")
     scores = {model: score for model, score, _ in _matches(library, config)}
     own = layout if scores.get(layout) and library.model(layout).config != ConfigRules() else ""
     name = own or max(["", *scores], key=lambda model: scores.get(model, 0))
+    if name and not library.shipped("model", name):
+        _check_rules(library, name)
     return (over(general, library.model(name).config) if name else general), name
+
+
+def _check_rules(library: Library, name: str) -> None:
+    """Raise DslError for names in a model's rules that nothing defines."""
+    sink = Sink()
+    check_own(sink, library.readings[min(library.readings)], library.kinds, library.model(name))
+    if sink.errors:
+        raise DslError(*sink.errors)
 
 
 def fitting(library: Library, config: Mapping[str, object]) -> list[str]:

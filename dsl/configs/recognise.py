@@ -16,7 +16,8 @@ from kvplan.dsl.configs.foreign_keys import Names, names_of
 from kvplan.dsl.configs.naming import numbered
 from kvplan.dsl.configs.numbers import CORRECT, COUNT, DRAFTS, HEADS, dtype_of, layers_of, number_of, runs_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
-from kvplan.dsl.configs.unread_keys import LAYER, RUN, asked_keys, like, unread
+from kvplan.dsl.configs.unread_keys import asked_keys, like, unread
+from kvplan.dsl.files.rule_check import LAYER, RUN
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
 from kvplan.dsl.rules.rule import RuleMatch, apply, judged
 from kvplan.dsl.schema.config import ConfigRules

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from kvplan.dsl.files.rule_check import LAYER, RUN
 from kvplan.dsl.lang.nodes import Expr, Node, Text, parts
 from kvplan.dsl.schema.config import ConfigRules
 from kvplan.dsl.schema.kind import Rule
@@ -15,8 +16,6 @@ from kvplan.dsl.schema.kind import Rule
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
-# Names in words about a layer: its number, and the number of the run of that layer, from 0.
-LAYER, RUN = "layer", "run"
 # Ratios (difflib) from which a key counts as a misspelling of another one, or may be meant by it.
 NEARLY, MEANT = 0.92, 0.9
 Words = tuple[tuple[str, Expr], ...]

@@ -92,6 +92,7 @@ class ConfigRules(DocumentKeys):
         NAMES,
         "names of one fact about a whole checkpoint: the outermost mapping that has one counts",
     )
+    keys: tuple[str, ...] = key(NAMES, "keys that rules read and that no class of `classes` has")
     match: tuple[str, ...] = key(NAMES, "keys that tell one model from another; the first must hold")
     classes: ConfigClasses = key(
         LaterShape(ScalarShape("path")),

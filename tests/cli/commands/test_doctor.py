@@ -738,6 +738,25 @@ def test_a_number_that_the_configuration_leaves_in_doubt_is_one_until_the_layout
     )
 
 
+def test_a_layout_whose_rules_name_what_nothing_defines_is_an_error(tmp_path: Path) -> None:
+    rules = "config: {caches: {attention: {kind: gqa, when: attend, heads: kv_heads, dim: head_dim}}}\n"
+    (tmp_path / "mine.yaml").write_text(f"kvplan: 1\nmodel: mine\nextends: llama-3.1-8b\n{rules}")
+    said = run("llama-3.1-8b.json", "--layout", str(tmp_path / "mine.yaml"))
+    assert (said.exit_code, "error[E005]: unknown name 'attend'" in said.output) == (2, True)
+    assert "did you mean 'attends'?" in said.output
+
+
+def test_a_layout_without_a_configuration_to_compare_is_an_error_or_a_doubt(tmp_path: Path) -> None:
+    """It happened: a misspelt path of the configuration, and "works"."""
+    path = tmp_path / "config.json"
+    assert run(path, "--layout", "llama-3.1-8b").exit_code == 2
+    path.write_text("{}")
+    told = answer(path, "--layout", "llama-3.1-8b")["model"]
+    assert told["doubts"] == [
+        f"{shown(path)} was not compared with llama-3.1-8b: it does not say how many layers there are"
+    ]
+
+
 def test_two_spellings_that_differ_are_a_doubt_whatever_the_layout_gives(tmp_path: Path) -> None:
     config = json.loads((CONFIGS / "llama-3.1-8b.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "n_head_kv": 4}))
