@@ -19,6 +19,8 @@ from kvplan.dsl.text.source import SourceSpan
 
 Env = Mapping[str, object]
 Result = Value | SizeSet
+# A tuple, because a union in a call would be made at each call.
+RESULTS = (bool, int, str, SizeSet)
 LIMIT = 1 << 63
 
 
@@ -38,7 +40,7 @@ def evaluated(node: Node, env: Env) -> Result:
     """The value of a part of an expression. Raises like `evaluate`, without the values in play."""
     value = _value(node, env)
     # A foreign value, a list for example, is no result.
-    if isinstance(value, bool | int | str | SizeSet):
+    if isinstance(value, RESULTS):
         return value
     raise foreign.mistyped(node, "a number or a word", value)
 
@@ -74,7 +76,8 @@ def in_play(expr: Expr, env: Env) -> tuple[tuple[str, object], ...]:
 
 def filled(text: str, env: Env) -> str:
     """`text` with every `{name}` replaced by its value."""
-    return reduce(lambda part, name: part.replace("{" + name + "}", str(env[name])), sorted(env), text)
+    names = sorted(name for name in env if "{" + name + "}" in text) if "{" in text else []
+    return reduce(lambda part, name: part.replace("{" + name + "}", str(env[name])), names, text)
 
 
 def _value(node: Node, env: Env) -> object:

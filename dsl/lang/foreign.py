@@ -13,6 +13,7 @@ from kvplan.dsl.text.diagnostics import Diagnostic, DslError, fault
 from kvplan.dsl.text.source import SourceSpan
 
 Worth = Callable[[Node, Mapping[str, object]], object]
+ASSUMES = "assumed"
 # Says in every env of foreign values whether assumed(x) has a value. No name of an expression has brackets.
 ASSUMING = "assumed()"
 ABSENT = ("E005", "E026")

@@ -118,6 +118,11 @@ class Expr:
         """The names whose values the expression uses; `rank(tp)` and `given(block)` are names, too."""
         return frozenset(name.id for name in used(self.tree))
 
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """The functions that the expression calls."""
+        return frozenset(_called(self.tree))
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -189,6 +194,12 @@ def parts(node: Node) -> tuple[Node, ...]:
         case Call():
             return node.args
     return ()
+
+
+def _called(node: Node) -> list[str]:
+    """The functions of all calls in a tree, in the order of appearance."""
+    own = [node.function] if isinstance(node, Call) else []
+    return [*own, *(function for part in parts(node) for function in _called(part))]
 
 
 def used(node: Node) -> list[Name]:

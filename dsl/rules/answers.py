@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from kvplan.dsl.lang.evaluate import evaluated, several
-from kvplan.dsl.lang.foreign import ASSUMING, UnusableValue, WrongTypeError, absent
+from kvplan.dsl.lang.foreign import ASSUMES, ASSUMING, UnusableValue, WrongTypeError, absent
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, SizeSet, Unary, Value, used
 from kvplan.dsl.text.diagnostics import DslError, listed
 
 LONGEST = 240
 UNKNOWN = object()
+# A tuple, because `str | int | float` in a call would be made at each call.
+PLAIN = (str, int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def ask(expr: Expr, facts: ForeignValues) -> Answer:
     key = (
         id(expr),
         *map(type, values),
-        *(value if isinstance(value, str | int | float) else id(value) for value in values),
+        *[value if isinstance(value, PLAIN) else id(value) for value in values],
         *map(facts.origins.get, expr.names),
         *map(facts.doubts.get, expr.names),
         *map(facts.disputed.__contains__, expr.names),
@@ -81,6 +83,8 @@ def _worked_out(expr: Expr, facts: ForeignValues) -> Answer:
     except DslError as error:
         if not absent(error):
             return _refused(error, expr, facts, False)
+    if ASSUMES not in expr.functions:
+        return _none(expr, facts)
     try:
         answer = _answer(expr, facts, {**facts.values, ASSUMING: True})
         doubt = f"{answer.value} is assumed: {_lacking(expr, facts)}"
