@@ -69,7 +69,7 @@ def test_a_request_moves_and_every_byte_is_checked(made: Compiled, tmp_path: Pat
         assert 0 < outcome.descriptors == outcome.predicted
 
 
-@pytest.mark.parametrize("made", [*OTHERS, "rows", *later(["skipped"])], indirect=True)
+@pytest.mark.parametrize("made", [*OTHERS, *later(DEAR)], indirect=True)
 def test_one_wrong_byte_of_any_cache_is_found(made: Compiled) -> None:
     share, right, before = ready(made)
     check(share, right, before)

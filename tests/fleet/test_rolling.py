@@ -22,7 +22,12 @@ UNLIKE = [order for order in ORDERS if order.index("p0") < order.index("p1") and
 MODES = {"pull": ("pull", 0), "push": ("push", 0), "told late": ("pull", 3)}
 FIRST = "both sides", "pull"
 CASES = [(*case, order) for case in product(CHANGES, MODES) for order in (ORDERS if case == FIRST else UNLIKE)]
-NOW = [case for case in CASES if case[2] in UNLIKE]
+# Every mode in every order that differs from the others, the changes by turns.
+NOW = [
+    (change, how, order)
+    for (change, how), order in product(product(CHANGES, MODES), UNLIKE)
+    if ([*CHANGES].index(change) + [*MODES].index(how) + UNLIKE.index(order)) % 2 == 0
+]
 AFTER = 8  # requests once all four run the new release
 
 

@@ -26,6 +26,8 @@ EXAMPLES = ROOT / "examples/models"
 # The engine of models that the default one is not for, and these models: named, since finding them binds all models.
 POOL = "encoder-pool"
 POOLED = frozenset({"qwen3-vl-2b-encoder", "qwen3-vl-32b-encoder"})
+# With every second model they have every kind of cache.
+RARE = ("latents", "minimax-text-01", "streams")
 TP = range(1, 17)
 # Options that an engine needs for some models: layers inside large blocks, or states in groups by page.
 OPTIONS = ("", ",order=BLHNC,block=256", ",form=by_page", ",recurrent=bf16")
@@ -35,6 +37,12 @@ OPTIONS = ("", ",order=BLHNC,block=256", ",form=by_page", ",recurrent=bf16")
 def library() -> Library:
     """The shipped layouts, and the example model for kinds that no shipped model has."""
     return load(sorted(EXAMPLES.glob("*.yaml")))
+
+
+@cache
+def some() -> frozenset[str]:
+    """Models of which `make test` simulates pairs: every second one, and those that are needed for every kind."""
+    return frozenset({*sorted(library().models)[1::2], *RARE})
 
 
 def legal(model: str, engine: str, most: int = len(TP)) -> tuple[str, ...]:

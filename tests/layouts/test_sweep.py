@@ -1,12 +1,12 @@
 """Every shipped model, on every tensor parallelism from 1 to 16 that its engine can run: proved in full size, and
-simulated with fewer layers and shorter vectors. `make test` proves a turn of pairs of every second model, and
-`make test-all` proves all pairs of all models."""
+simulated with fewer layers and shorter vectors. `make test` proves a turn of pairs of every third model and simulates
+pairs of every second one, and of every kind of cache; `make test-all` has all pairs of all models."""
 
 from __future__ import annotations
 
 import pytest
 from tests.golden.digests import Pair, computed, running, written
-from tests.layouts.sweep import POOLED, chain, legal, library, outcome, small, usual
+from tests.layouts.sweep import POOLED, chain, legal, library, outcome, small, some, usual
 from tests.shares import later, share, with_rest
 
 MODELS = sorted(library().models)
@@ -20,6 +20,11 @@ OTHERS = [pytest.param(engine, marks=pytest.mark.xdist_group(engine)) for engine
 
 def test_the_default_engine_runs_all_models_but_those_of_a_pool() -> None:
     assert {model for model in MODELS if not legal(model, DEFAULT, 1)} == POOLED
+
+
+def test_some_models_have_every_kind_of_cache() -> None:
+    of_models = {name: {cache.kind for cache in library().model(name).caches.values()} for name in MODELS}
+    assert set().union(*(of_models[name] for name in some())) == set().union(*of_models.values())
 
 
 def turns(model: str) -> list[list[Pair]]:
@@ -44,11 +49,11 @@ def test_legal_pairs_are_proved(model: str, rest: bool) -> None:
 
 
 @pytest.mark.xdist_group(DEFAULT)
-@with_rest("sixth")
-@pytest.mark.parametrize("model", MODELS)
+@with_rest("eighth")
+@pytest.mark.parametrize("model", [*sorted(some()), *later(m for m in MODELS if m not in some())])
 def test_a_small_one_simulates(model: str, rest: bool) -> None:
     """Every eighth pair of a chain, another one first from model to model; the others in `make test-all`."""
-    pairs = share(chain(usual(model)), MODELS.index(model), 8, rest)
+    pairs = share(chain(usual(model)), MODELS.index(model) // 2, 8, rest)
     found = {pair: outcome(*(small(model, side) for side in pair)) for pair in pairs}
     assert {pair: text for pair, text in found.items() if text} == {}
 

@@ -12,6 +12,9 @@ from kvplan.compiler.check.request import check
 from kvplan.compiler.check.simulate import simulate
 from kvplan.compiler.check.trace import copies
 
+# So many are looked at for what random cases are like.
+CASES = 12
+
 
 @settings(max_examples=40)
 @given(cases(), sampled_from(("direct", "unpack", "pack")))
@@ -25,14 +28,14 @@ def test_a_plan_gives_what_naive_indexing_gives(drawn: Case, way: str) -> None:
 
 @pytest.mark.parametrize("way", ["unpack", "pack"])
 def test_many_cases_go_by_way_of_a_stage(way: str) -> None:
-    found = [case(seed) for seed in range(25)]
+    found = [case(seed) for seed in range(CASES)]
     plans = [compile_bound(c.prefill, c.decode, {"strategy": way}).plan for c in found]
     staged = [plan for plan in plans if any(getattr(read.table, way) for reads in plan.reads for read in reads)]
     assert len(staged) > len(found) // 4
 
 
 def test_most_cases_move_something() -> None:
-    found = [case(seed) for seed in range(25)]
+    found = [case(seed) for seed in range(CASES)]
     asked = [c for c in found if c.request.tokens[0] < c.request.tokens[1]]
     moved = [c for c in asked if copies(compile_bound(c.prefill, c.decode).plan, c.request)]
     assert len(moved) > len(found) * 3 // 4
