@@ -7,7 +7,7 @@ may serve all workers of a process.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import auto
 from threading import Lock
@@ -106,10 +106,7 @@ GAUGES = (
 
 
 class Counters:
-    """Counters, histograms and gauges of the names above. Several threads may call it.
-
-    Calls raise ValueError for an unknown name or label, and if a counter would decrease.
-    """
+    """Counters, histograms and gauges of the names above. Several threads may call it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -120,10 +117,6 @@ class Counters:
 
     def add(self, name: str, amount: int = 1, **labels: str) -> None:
         """Add `amount`, at least 0, to counter `name`, with its label if it has one."""
-        if _LABELS.get(name) != (*labels,):
-            _check(name, _LABELS, labels)
-        if amount < 0:
-            raise ValueError(f"{name} counts up only, not by {amount}")
         (value,) = labels.values() or ("",)
         with self._lock:
             counts = self._counters[name]
@@ -137,7 +130,6 @@ class Counters:
 
     def observe(self, name: str, seconds: float) -> None:
         """Add a duration to histogram `name`. A negative one counts as 0, one above LONGEST as LONGEST."""
-        _check(name, self._buckets, {})
         seconds = min(max(0.0, seconds), LONGEST)
         with self._lock:
             self._buckets[name][bisect_left(BUCKETS, seconds)] += 1
@@ -145,7 +137,6 @@ class Counters:
 
     def gauge(self, name: str, read: Read) -> Callable[[], None]:
         """Add `read` to gauge `name`, whose value is the sum of its readers. Return a call that removes it again."""
-        _check(name, self._gauges, {})
         with self._lock:
             self._gauges[name].append(read)
         return lambda: self._forget(name, read)
@@ -167,22 +158,11 @@ class Counters:
         spans, posts = (counters[name][""] for name in ("spans", "posts"))
         # Gauges are read outside the lock, because they may wait for a worker that needs the lock to count.
         return {
-            **{name: counts if _LABELS[name] else counts[""] for name, counts in counters.items()},
+            **{name: counts.get("", counts) for name, counts in counters.items()},
             "merge_ratio": spans / posts if posts else None,
             **histograms,
             **{name: _total(reads) for name, reads in gauges.items()},
         }
-
-
-_LABELS = {metric.name: (metric.label,) if metric.label else () for metric in COUNTERS}
-
-
-def _check(name: str, known: Collection[str], labels: dict[str, str]) -> None:
-    if name not in known:
-        raise ValueError(f"no such metric here: {name!r}; there are {', '.join(known)}")
-    want = _LABELS.get(name, ())
-    if (*labels,) != want:
-        raise ValueError(f"{name} has the labels {list(want)}, not {list(labels)}")
 
 
 def _histogram(counts: list[int], total: float) -> dict[str, Number | dict[str, int]]:

@@ -56,20 +56,6 @@ def test_every_error_has_its_own_reason() -> None:
     assert found == {**{kind.code: 1 for kind in kinds}, "other": 0}
 
 
-@pytest.mark.parametrize("call", [
-    lambda c: c.add("request", outcome="done"), lambda c: c.add("requests"), lambda c: c.add("posts", 1, kind="x"),
-    lambda c: c.add("requests", reason="done"), lambda c: c.add("posts", -1), lambda c: c.add("peers"),
-    lambda c: c.observe("posts", 1),
-    lambda c: c.gauge("posts", int), lambda c: c.gauge("other", int),
-])  # fmt: skip
-def test_what_is_not_there_is_refused(call: Any) -> None:
-    counters = Counters()
-    before = counters.snapshot()
-    with pytest.raises(ValueError, match=r"no such metric|has the labels|counts up only"):
-        call(counters)
-    assert counters.snapshot() == before
-
-
 def test_buckets_reach_from_100_microseconds_to_100_seconds() -> None:
     assert (BUCKETS[0], BUCKETS[-1]) == (1e-4, 100.0)
     assert list(BUCKETS) == sorted(set(BUCKETS))
