@@ -74,7 +74,7 @@ class DecodeDriver:
         # Checksums that are being computed, or wait. Close this after everything else was stopped.
         self.sums = ChecksumThread[LoadPart, Sums | Exception]()
         self._transport, self._stage, self._counters, self._connection = transport, stage, counters, connection
-        self._clock, self._lost = endpoint.clock, lost
+        self._pool, self._clock, self._lost = pool, endpoint.clock, lost
         self._block_bytes, self._probed = block_bytes(pool), float("-inf")
         self._losing = deque[effects.EngineLost]()
         self._acts: dict[type[Output], Callable[[Any], object]] = {
@@ -86,7 +86,7 @@ class DecodeDriver:
             effects.Foresee: lambda output: self.reads.foresee(output.part, output.runs),
             effects.Move: lambda output: self.reads.move(output.key, output.layers, output.runs, last=output.last),
             effects.Buffer: self._buffer,
-            effects.Sum: lambda output: self.sums.start(output.part, partial(_sums, pool, output)),
+            effects.Sum: self._sum,
             effects.Stop: self._stop,
         }
 
@@ -188,6 +188,11 @@ class DecodeDriver:
         except KvplanError as error:
             self.core.unsent(send.peer, send.message, error)
 
+    def _sum(self, asked: effects.Sum) -> None:
+        load, part = asked.load, asked.part
+        plan, sample = load.engine.pair.plan, load.sample or EVERY
+        self.sums.start(part, partial(summed, plan, part.worker, self._pool, load.request, sample))
+
     def _ends(self, part: LoadPart) -> MoveEnds:
         peer = part.peer.name
         return MoveEnds(part.request, peer, peer, self._connection(part.peer).links, part.meter)
@@ -202,8 +207,8 @@ class DecodeDriver:
         part, message = buffer.key, buffer.message
         if isinstance(message, wire.ReturnBuffer) and self.lent.give_back(part, message):
             self.core.returned(part, message.number)
-        elif isinstance(message, wire.AskBuffer) and (load := self.core.loads.of(part)) is not None:
-            check = partial(check_written, message.request, wanted=load.runs(part))
+        elif isinstance(message, wire.AskBuffer) and self.core.loads.of(part) is not None:
+            check = partial(check_written, message.request, wanted=part.runs)
             try:
                 self.lent.want(part, message, check)
             except Exception as error:
@@ -244,11 +249,6 @@ class DecodeDriver:
         silent = (peer for peer in quarantine.writers() if self._connection(peer).control.broken() is not None)
         if gone := frozenset(peer for peer in silent if is_lost(self._transport, peer.name)):
             quarantine.gone(gone)
-
-
-def _sums(pool: Pool, asked: effects.Sum) -> Sums | Exception:
-    load, part = asked.load, asked.part
-    return summed(load.engine.pair.plan, part.worker, pool, load.request, load.sample or EVERY)
 
 
 def block_bytes(pool: Pool) -> dict[int, int]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from kvplan.plan.errors import BadRequestError, KvplanError, RequestError
 from kvplan.plan.request import Request
-from kvplan.plan.types import Runs, Side
+from kvplan.plan.types import Side
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import EXITS, LeaseError, LimitedError, QuarantinedError, TransferError, cause_text
 from kvplan.runtime.protocol import effects
@@ -54,9 +53,9 @@ class LoadTable(Outputs):
             if not load.ended:
                 self.or_fail(part, self.claim, load, part)
         if not (load.ended or engine.push or load.streamed) and len(self.running) == 1:
-            for part in [part for part in load.parts if load.moves(part)]:
+            for part in [part for part in load.parts if part.runs]:
                 part.begun = True
-                self.out.append(effects.Foresee(part, load.runs(part)))
+                self.out.append(effects.Foresee(part, part.runs))
         return not load.ended
 
     def claims(self, engine: KnownEngine, peer: PrefillPeer) -> tuple[tuple[str, ...], frozenset[str]]:
@@ -77,7 +76,7 @@ class LoadTable(Outputs):
             self.out.append(Send(part.peer, wire.Claim(number, (name,), (name,))))
             return
         # A request that reads nothing fits whatever tokens were opened.
-        tokens = {name: load.request.tokens} if load.moves(part) else {}
+        tokens = {name: load.request.tokens} if part.runs else {}
         tables = {name: wire.pack(load.request.prefill)}
         self.out.append(Send(part.peer, wire.Claim(number, (name,), (), tables, tokens)))
 
@@ -90,13 +89,13 @@ class LoadTable(Outputs):
             return
         part.pin = pin
         part.on(Event.CLAIMED)
-        if not load.moves(part):
+        if not part.runs:
             part.on(Event.ARRIVED)
         elif load.engine.push:
             part.writes = True
             self.out.append(effects.AskWrite(load, part))
         elif not load.streamed:
-            self._move(part, effects.Move(part, None, load.runs(part), last=True))
+            self._move(part, effects.Move(part, None, part.runs, last=True))
 
     def offered(self, load: Load, part: LoadPart, offer: wire.Offer) -> None:
         """Read the part of the next chunk that the request needs."""
@@ -186,9 +185,10 @@ class LoadTable(Outputs):
         self._check_room(request.id)
         self.ledger.take(demand.written)
         self._attempts += 1
-        load.request, load.demand, load.written = request, demand, demand.written
+        load.request, load.written = request, demand.written
         load.attempt, load.engine = self._attempts, engine
-        load.parts = tuple(LoadPart(request.id, peer, _expects(engine, peer, demand)) for peer in engine.peers)
+        runs = {peer: demand.of(peer.shard) if peer.reads else {} for peer in engine.peers}
+        load.parts = tuple(LoadPart(request.id, peer, some) for peer, some in runs.items())
         self.running[request.id] = load
         engine.used = load.began
 
@@ -207,7 +207,7 @@ class LoadTable(Outputs):
     def _tell(self, load: Load, part: LoadPart) -> None:
         """Send a worker Done; if it needs checksums, have these computed first."""
         assert part.pin is not None
-        if load.sample is None or not load.moves(part):
+        if load.sample is None or not part.runs:
             self.out.append(Send(part.peer, wire.Done(load.request.id, part.pin, load.attempt)))
             part.on(Event.TOLD)
         elif part.placed and not part.summing:
@@ -247,13 +247,3 @@ def _part(load: Load, peer: PrefillPeer) -> LoadPart:
         if part.peer is peer:
             return part
     raise KeyError(peer.name)
-
-
-def _expects(engine: KnownEngine, peer: PrefillPeer, demand: Demand) -> Callable[[], int]:
-    """Return a function that counts a prefill worker's bytes; 0 if it writes, until it says how many they were."""
-    return int if engine.push or not peer.reads else partial(_size, peer, demand)
-
-
-def _size(peer: PrefillPeer, demand: Demand) -> int:
-    runs: Mapping[str, Runs] = demand.of(peer.shard)
-    return peer.size(runs) if runs else 0

@@ -16,7 +16,7 @@ from kvplan.runtime.control.messages import CLAIMS_PER_LEASE, LEASES
 from kvplan.runtime.errors import CancelledTransferError, DeadlineError
 from kvplan.runtime.machine import Facts, TextEnum
 from kvplan.runtime.protocol.phases import TRANSFER, Event, Phase
-from kvplan.runtime.transfer.demand import NOTHING, Demand, Meter, PairRules
+from kvplan.runtime.transfer.demand import Meter, PairRules
 
 if TYPE_CHECKING:
     from kvplan.runtime.checksum.checksum import Sample
@@ -105,13 +105,13 @@ class KnownEngine:
 class LoadPart:
     """The part of one prefill worker in the load of `request`: its phase, and what may still be written.
 
-    `expects` returns the bytes that come from it by the plan. `pin` is the worker's number of its pin. `heartbeat` is
-    the number of the claim that named its blocks: answers to earlier claims are about an earlier load. `not_held` says
-    that the worker answered that it does not hold the request yet. `cover` has the tokens of the chunks that have come,
-    `offers` their number. `written` are the bytes that the worker says it wrote. `writes` says that it was asked to
-    write and has not stopped. `begun` says that runs were handed over to be moved, `placed` that all of them are in
-    their places. `pieces` are the numbers of buffers that the writer asked for and has not filled. `summing` says that
-    its checksums were asked for. `note` is the worker's note.
+    `runs` are all that come from it by the plan, by pair; none if nothing does. `pin` is the worker's number of its
+    pin. `heartbeat` is the number of the claim that named its blocks: answers to earlier claims are about an earlier
+    load. `not_held` says that the worker answered that it does not hold the request yet. `cover` has the tokens of the
+    chunks that have come, `offers` their number. `written` are the bytes that the worker says it wrote. `writes` says
+    that it was asked to write and has not stopped. `begun` says that runs were handed over to be moved, `placed` that
+    all of them are in their places. `pieces` are the numbers of buffers that the writer asked for and has not filled.
+    `summing` says that its checksums were asked for. `note` is the worker's note.
 
     After a failure: `leave_unsent` says that its Leave must be sent again, `settled` that no read can write any more.
     `linger_s` are the seconds for which sent bytes may still land, None while more may be sent.
@@ -119,7 +119,7 @@ class LoadPart:
 
     request: str
     peer: PrefillPeer
-    expects: Callable[[], int]
+    runs: Mapping[str, Runs]
     phase: Phase = Phase.CLAIMING
     pin: int | None = None
     heartbeat: int = 0
@@ -161,7 +161,7 @@ class LoadPart:
     def expected(self) -> int:
         """Bytes that come from the worker. They are counted on first use, because few callers need them."""
         if self._expected is None:
-            self._expected = self.expects()
+            self._expected = self.peer.size(self.runs) if self.runs else 0
         return self._expected
 
     @property
@@ -196,7 +196,6 @@ class Load:
     error: KvplanError | None = None
     engine: KnownEngine = field(init=False, repr=False)
     hold_deadline: float = field(init=False, default=math.inf)
-    demand: Demand = field(default=NOTHING, repr=False)
     parts: tuple[LoadPart, ...] = field(default=(), repr=False)
     written: WrittenBlocks = field(default_factory=dict, repr=False)
 
@@ -253,18 +252,10 @@ class Load:
         counts = [part.meter.posted for part in self.parts]
         return None if None in counts else sum(count for count in counts if count is not None)
 
-    def moves(self, part: LoadPart) -> bool:
-        """Return whether any bytes of the request come from a prefill worker."""
-        return part.peer.reads and bool(self.demand.runs)
-
     def in_chunks(self, part: LoadPart) -> bool:
         """Return whether this part is taken chunk by chunk.
 
         A worker that sends no bytes is asked for the whole request: it frees its blocks on Done, which must not come
         before they are computed.
         """
-        return self.moves(part) and (self.streamed or self.engine.push)
-
-    def runs(self, part: LoadPart) -> dict[str, Runs]:
-        """Return all runs that it takes from a prefill worker, by pair."""
-        return self.demand.of(part.peer.shard)
+        return bool(part.runs) and (self.streamed or self.engine.push)
