@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar, get_args
 import msgspec
 import numpy as np
 
-from kvplan.plan.types import Ints, Plan
+from kvplan.plan.types import Plan
 from kvplan.runtime.errors import CardError, ProtocolError
 from kvplan.runtime.memory.geometry import Geometry
 
@@ -269,13 +269,8 @@ COLUMNS = ("base", "stride", "page", "count", "device", "region")
 def geometry(card: WorkerCard) -> Geometry:
     """Return the planes of a card. Raises CardError if a number is not an int64."""
     try:
-        columns = {name: np.array(getattr(card, name), np.int64) for name in COLUMNS}
+        columns: dict[str, Any] = {name: np.array(getattr(card, name), np.int64) for name in COLUMNS}
         regions = np.array(card.regions, np.int64).reshape(-1, 3)
     except OverflowError as error:
         raise CardError(f"worker {card.worker} sends an address or size beyond the address space") from error
-    return _geometry(columns, regions, card.mem_types)
-
-
-def _geometry(columns: dict[str, Ints], regions: Ints, mem_types: tuple[str, ...]) -> Geometry:
-    base, stride, page, count, device, region = (columns[name] for name in COLUMNS)
-    return Geometry(base, stride, page, count, device, region, regions, mem_types)
+    return Geometry(**columns, regions=regions, mem_types=card.mem_types)

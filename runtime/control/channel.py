@@ -268,7 +268,6 @@ class ControlClient(PrefillLine):
                 self.back.extend(opened(frames, ToPrefill, BACK))
 
     def filenos(self) -> list[int]:
-        """Return file descriptors that may become readable when a message comes or the connection changes: hints."""
         return [] if self._closed else self._descriptors
 
     def arriving(self) -> bool:
@@ -299,7 +298,6 @@ class ControlClient(PrefillLine):
             self.close()
 
     def close(self) -> None:
-        """End the connection. A second call does nothing."""
         if self._closed:
             return
         self._closed = True

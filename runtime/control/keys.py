@@ -46,11 +46,9 @@ class PeerFiles:
         self._files = {path: self._seen(path) for path in self._paths()}
         before, self._keys = self._keys, self._peers()
         if before != self._keys:
-            new, gone = (",".join(sorted(key.decode() for key in keys)) for keys in self._changes(before))
+            changes = self._keys - before, before - self._keys
+            new, gone = (",".join(sorted(key.decode() for key in keys)) for keys in changes)
             logs.event(logs.INFO, "keys changed", new=new, gone=gone, peers=len(self._keys))
-
-    def _changes(self, before: frozenset[bytes]) -> tuple[frozenset[bytes], frozenset[bytes]]:
-        return self._keys - before, before - self._keys
 
     def _seen(self, path: Path) -> tuple[Stamp | None, bytes]:
         """Return a file's stamp and its key, empty if it is invalid. The file is read only if its stamp has changed."""

@@ -81,13 +81,13 @@ class PrefillLine(ABC):
     def end(self) -> None:
         """End the decode half's use of the line. The line is removed once neither half uses it."""
 
-    @abstractmethod
     def filenos(self) -> list[int]:
         """Return file descriptors that may become readable when a message comes or the connection changes: hints."""
+        return []
 
-    @abstractmethod
     def arriving(self) -> bool:
-        """Return whether the connection has messages to read, for either half, or has changed."""
+        """Return whether the connection has messages for `read`, for either half, or has changed."""
+        return False
 
     def pending(self) -> bool:
         """Return whether a message or a change of the connection waits, even if `filenos` no longer signal it."""

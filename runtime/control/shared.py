@@ -139,13 +139,6 @@ class AcceptedLine(PrefillLine):
         """Return all that the server has read, which bounds its own reads."""
         return super().receive(max(most, len(self.unread)))
 
-    def filenos(self) -> list[int]:
-        return []
-
-    def arriving(self) -> bool:
-        """Return False: the server reads the connection."""
-        return False
-
     def close(self) -> None:
         """Do nothing: only its maker closes a connection."""
 
