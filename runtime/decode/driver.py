@@ -28,9 +28,9 @@ from kvplan.runtime.protocol.phases import Phase
 from kvplan.runtime.staging.lending import Lender, LentPieces
 from kvplan.runtime.staging.requested_images import check_written
 from kvplan.runtime.transfer import executor
-from kvplan.runtime.transfer.executor import ExecutorContext
+from kvplan.runtime.transfer.executor import ExecutorContext, MoveEnds
 from kvplan.runtime.transfer.limits import Limits
-from kvplan.runtime.transfer.mover import MoveEnds, Mover, MoveResults
+from kvplan.runtime.transfer.mover import Mover, MoveResults
 from kvplan.runtime.transport.base import is_lost
 
 P = ParamSpec("P")

@@ -28,7 +28,7 @@ from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.staging.requested_images import lending, requested_reads
 from kvplan.runtime.transfer.demand import Meter, PairRules
-from kvplan.runtime.transfer.mover import MoveEnds
+from kvplan.runtime.transfer.executor import MoveEnds
 from kvplan.runtime.transfer.prepare import PreparedLinks
 from kvplan.runtime.transport.base import reach
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from kvplan.runtime.transfer.demand import Meter
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transfer.posts import begun_nothing, ended, over, post_load, release, shares
-from kvplan.runtime.transfer.prepare import PreparedLink
+from kvplan.runtime.transfer.prepare import PreparedLink, PreparedLinks
 from kvplan.runtime.transport.base import TransferHandle, Transport, is_lost
 
 # Most bytes of a slice that is posted with others, and of all of them: each waits for all. A post waits for Python's
@@ -174,26 +174,33 @@ class ExecutorContext:
                     slice_.executor.fail(failure)
 
 
-class TransferExecutor:
-    """The slices of one request between this worker and one peer.
+class MoveEnds(NamedTuple):
+    """The ends of a transfer: its `request`, and the `client` whose limits it shares.
 
-    `fail` is called with the error of a slice; its owner then calls `stop`. Nothing is posted once it is `stopped`;
-    slices whose bytes may still move are then `in_progress`. `complete` says that all runs were added. `meter` counts
-    what is moved.
+    `peer` is the other end's name in the transport. `meter` counts what is moved over `links`.
     """
 
-    def __init__(
-        self,
-        request: str,
-        peer: str,
-        context: ExecutorContext,
-        on_failure: Callable[[Exception], None],
-        meter: Meter | None = None,
-    ) -> None:
-        self.request, self.peer, self.meter = request, peer, meter or Meter()
-        self.complete = self.stopped = False
-        self.in_progress = list[Slice]()
-        self._context, self.fail = context, on_failure
+    request: str
+    client: str
+    peer: str
+    links: PreparedLinks
+    meter: Meter
+
+
+class TransferExecutor:
+    """The slices of one transfer between its `ends`.
+
+    `fail` is called with the error of a slice; its owner then calls `stop`. Nothing is posted once it is `stopped`;
+    slices whose bytes may still move are then `in_progress`. `complete` says that all runs were added. `counted` and
+    `reported` are its owner's. `lost` says that its connection broke. `buried` handles go to a dead peer: blocks are
+    freed without waiting for them.
+    """
+
+    def __init__(self, ends: MoveEnds, context: ExecutorContext, fail: Callable[[Exception], None]) -> None:
+        self.ends, self.request, self.meter = ends, ends.request, ends.meter
+        self.complete = self.stopped = self.counted = self.reported = self.lost = False
+        self.in_progress, self.buried = list[Slice](), list[TransferHandle]()
+        self._context, self.fail = context, fail
         self._slices: dict[Slice, None] = {}
         self._foreseen: Foreseen = NOTHING_FORESEEN
 
@@ -223,7 +230,7 @@ class TransferExecutor:
         alike = before is link and ways == link.ways
         for slice_ in foreseen if alike else self._cut(link, runs):
             self._slices[slice_] = None
-            self._context.admission.want(self.peer, self.request, slice_.size, slice_)
+            self._context.admission.want(self.ends.client, self.request, slice_.size, slice_)
 
     def foresee(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         """Cut the slices that the next `add` of the same runs needs, and gather the first ones. Raises LimitError."""
@@ -273,7 +280,7 @@ class TransferExecutor:
     def stop(self) -> list[Slice]:
         """Stop: nothing more is posted. Returns the slices that are still `in_progress`, until they settle."""
         self.stopped = True
-        self._context.admission.drop_request(self.request, self.peer)
+        self._context.admission.drop_request(self.request, self.ends.client)
         stopped, self._slices, self._foreseen = list(self._slices), {}, NOTHING_FORESEEN
         for slice_ in stopped:
             if slice_.staged is not None:
@@ -284,11 +291,28 @@ class TransferExecutor:
                 self.close(slice_)
         return self.in_progress
 
-    def reap(self) -> None:
-        """Close stopped slices that can touch nothing any more."""
+    def bury(self) -> None:
+        """Wait no more for posts in progress, because the peer is dead."""
+        for slice_ in self.in_progress:
+            self.buried += [handle for handle in slice_.handles if handle is not None]
+            slice_.handles = []
+
+    def reap(self, push: bool) -> None:
+        """Close stopped slices and buried handles that can touch nothing any more."""
         for slice_ in [slice_ for slice_ in self.in_progress if slice_.settled()]:
             self.in_progress.remove(slice_)
             self.close(slice_)
+        self.lost = self.lost or (push and self._may_land())
+        self.buried = [handle for handle in self.buried if not over(self.ends.peer, handle)]
+
+    def _may_land(self) -> bool:
+        """Return whether sent bytes may land after nothing is in progress any more, because the connection broke.
+
+        A failed post ends when its peer is lost. The loss is read now, because a reconnect clears it.
+        """
+        handles = [handle for slice_ in self.in_progress for handle in slice_.handles]
+        failed = any(handle is None or handle.failed for handle in handles)
+        return failed or (not self.in_progress and is_lost(self.transport, self.ends.peer))
 
     @property
     def transport(self) -> Transport:

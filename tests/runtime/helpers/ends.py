@@ -20,11 +20,12 @@ from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.transfer import prepare
-from kvplan.runtime.transfer.executor import ExecutorContext, TransferExecutor, predict
+from kvplan.runtime.transfer.demand import Meter
+from kvplan.runtime.transfer.executor import ExecutorContext, MoveEnds, TransferExecutor, predict
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transfer.posts import post_load
-from kvplan.runtime.transfer.prepare import PreparedLink
+from kvplan.runtime.transfer.prepare import PreparedLink, PreparedLinks
 from kvplan.runtime.transport.base import TransferHandle
 from kvplan.runtime.transport.inmemory import Hub
 
@@ -83,7 +84,8 @@ class Ends:
         """
         here = self.agents[0][link.prefill_worker] if link.push else self.agents[1][link.decode_worker]
         context, failures = ExecutorContext(here, Limits(slice_bytes=most), link.stage), list[Exception]()
-        executor = TransferExecutor("r", link.peer, context, failures.append)
+        over = MoveEnds("r", link.peer, link.peer, PreparedLinks(lambda _: link), Meter())
+        executor = TransferExecutor(over, context, failures.append)
         if foreseen:
             executor.foresee(link, runs)
         executor.add(link, runs)

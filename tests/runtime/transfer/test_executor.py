@@ -13,7 +13,8 @@ from kvplan.plan.types import Runs
 from kvplan.runtime import Limits
 from kvplan.runtime.errors import LimitError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.transfer import executor
-from kvplan.runtime.transfer.executor import ExecutorContext, SliceStage, TransferExecutor
+from kvplan.runtime.transfer.demand import Meter
+from kvplan.runtime.transfer.executor import ExecutorContext, MoveEnds, SliceStage, TransferExecutor
 from kvplan.runtime.transfer.gather import GatheredSpans
 from kvplan.runtime.transfer.posts import over
 
@@ -58,6 +59,10 @@ class Transport:
         return self.handles[-1]
 
 
+def ends(request: str) -> MoveEnds:
+    return MoveEnds(request, "p", "p", None, Meter())  # type: ignore[arg-type]
+
+
 class Rig:
     """Slices of 10 bytes, two posts each, of which two slices may be in flight. `small` ones are posted together."""
 
@@ -74,8 +79,7 @@ class Rig:
         self.context = ExecutorContext(self.transport, Limits(20, 20, 10))  # type: ignore[arg-type]
         self.queue = self.context.admission
         self.failures, self.said = list[Exception](), list[object]()
-        self.executor = TransferExecutor("r", "p", self.context, self.failures.append)
-        self.other = TransferExecutor("s", "p", self.context, self.failures.append)
+        self.executor, self.other = (TransferExecutor(ends(name), self.context, self.failures.append) for name in "rs")
 
     def add(self, count: int = 1) -> None:
         runs: dict[str, Runs] = {}
@@ -321,7 +325,7 @@ def test_what_another_slice_of_its_request_has_ended_is_not_posted(both: Rig, mo
 
     monkeypatch.setattr(executor, "gather", gather)
     left = list[Any]()
-    stopping = TransferExecutor("t", "p", both.context, lambda _: left.extend(stopping.stop()))
+    stopping = TransferExecutor(ends("t"), both.context, lambda _: left.extend(stopping.stop()))
     for _ in range(2):
         stopping.add(both.link, {"kv": NO_RUNS})  # type: ignore[arg-type]
     both.executor.stop()
