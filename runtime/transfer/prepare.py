@@ -151,14 +151,6 @@ class PreparedLink:
     def op(self) -> Op:
         return "WRITE" if self.push else "READ"
 
-    @property
-    def local(self) -> Geometry:
-        return self.prefill if self.push else self.decode
-
-    @property
-    def remote(self) -> Geometry:
-        return self.decode if self.push else self.prefill
-
     def types(self, prefill: int, decode: int) -> tuple[str, str]:
         """Return the types of memory (local, remote) of two regions, prefill's and decode's."""
         there, here = self.prefill.mem_types[prefill], self.decode.mem_types[decode]
