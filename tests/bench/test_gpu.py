@@ -28,7 +28,7 @@ def test_all_of_it_runs_in_the_memory_of_the_host(mode: str, monkeypatch: pytest
 @pytest.mark.full
 @needs_nixl
 def test_wrong_bytes_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HostCopies, "unpack", lambda *_: None)
+    monkeypatch.setattr(HostCopies, "make", lambda *_, **__: None)
     with pytest.raises(ChecksumError):
         gpu.rows("DRAM", 2, 1 << 20)
 
