@@ -50,8 +50,9 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
     other YAML files are skipped, and counted on stderr.
     """
     files = [file for path in paths for file in (_below(path) if path.is_dir() else [_layout(path)])]
-    errors = ordered([*check(files, layouts), *_check_models(files, layouts), *check_deployments(files, layouts)])
-    deployments = _deployments(files, layouts)
+    deployments = deployments_in(files, layouts)
+    wrong = check_deployments(deployments, files, layouts)
+    errors = ordered([*check(files, layouts), *_check_models(files, layouts), *wrong])
     named = list(dict.fromkeys(path for one in deployments for path in _named_beside(files, one)))
     warnings = list(dict.fromkeys([*doubts(files, layouts), *_doubts_of(deployments, files, layouts)]))
     found = [*errors, *warnings]
@@ -97,10 +98,11 @@ def _check_models(files: Sequence[Path], layouts: Sequence[Path]) -> list[Diagno
     return list(dict.fromkeys(found))
 
 
-def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
-    """The errors in deployments among `files`, and in the models they name, each at the value that it is about."""
+def check_deployments(
+    read: Sequence[Deployment], files: Sequence[Path], layouts: Sequence[Path] = ()
+) -> list[Diagnostic]:
+    """The errors in the deployments of `files`, and in the models they name, each at the value that it is about."""
     library, _ = load_good(files, layouts)
-    read = _deployments(files, layouts)
     found = [error for one in read for error in _errors_in(one, files, layouts)]
     found += name_errors(library, read)
     # A side is bound for every model: equal messages at one place are one mistake.
@@ -108,7 +110,7 @@ def check_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> li
     return list(once.values())
 
 
-def _deployments(files: Sequence[Path], layouts: Sequence[Path]) -> list[Deployment]:
+def deployments_in(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Deployment]:
     """The deployments among files. `kvplan.dsl.library.check` reports files that cannot be opened."""
     library, _ = load_good(files, layouts)
     return [one for path in files if (one := _deployment(library, path))]

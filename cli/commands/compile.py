@@ -12,7 +12,7 @@ import click
 
 from kvplan.cli import complete
 from kvplan.cli import errors as failure
-from kvplan.cli.commands.check import check_deployments
+from kvplan.cli.commands.check import check_deployments, deployments_in
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.cli.progress import watched
 from kvplan.cli.terminal import painted_diff, say
@@ -140,7 +140,8 @@ def _run_all(
     try:
         return jobs.run(library, wanted, watched)
     except (BadInput, DslError):
-        if errors := check_deployments([*map(Path, deployments)], layouts):
+        files = [*map(Path, deployments)]
+        if errors := check_deployments(deployments_in(files, layouts), files, layouts):
             raise DslError(*errors) from None
         raise
 

@@ -85,7 +85,7 @@ def _number(what: str, answer: Answer, configured: object, layout: object) -> Di
 def _drafts(configured: Answer, layout: Model) -> Iterator[Difference]:
     """The difference in the number of draft layers. A layout without any contradicts none: an engine may not draft."""
     if configured.value and configured.value != layout.drafts:
-        sure = layout.drafts > 0
+        sure = layout.drafts > 0 and not configured.doubt
         yield Difference("drafts", str(configured.value), str(layout.drafts), configured.sources, sure)
 
 

@@ -673,6 +673,9 @@ def test_draft_layers_are_compared_as_far_as_the_configuration_goes(tmp_path: Pa
         ("deepseek-v4-flash", "deepseek-v4-flash", "draft: {window: 64}", "layer 43: window of draft: 128 in "),
         ("qwen3.5-27b", "qwen3.5-27b", "draft: {heads: 2}", "layer 64: heads of draft: 4 in "),
         ("glm-5", "glm-5", "draft-indexer: {dim: 64}", "layer 78: dim of draft-indexer: 128 in "),
+        ("mimo-v2-flash", "mimo-v2-flash", "draft: {window: 64}", "layer 48: window of draft: 128 in "),
+        ("qwen3-next-80b", "qwen3-next-80b", "draft: {heads: 4}", "layer 48: heads of draft: 2 in "),
+        ("minimax-m3", "minimax-m3", "draft: {dim: 64}", "layer 60: dim of draft: 128 in "),
         ("deepseek-v3", "glm-4.5", "", "layers 0-61: caches of kind mla: 1 as "),
     ],
 )
