@@ -146,6 +146,7 @@ class AskedPairs:
         if what.endswith(plans.SUFFIX):
             self.leave_out("a plan has its own sides and options")
             return self._compiled_again(what)
+        plans.check_one(what)
         found, name = self.library(what)
         if not self.prefill or not self.decode:
             raise click.UsageError("give --prefill SIDE and --decode SIDE, or the path of a plan")

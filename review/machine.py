@@ -16,7 +16,7 @@ from kvplan.review.review import PairReview, RefusedPair, Review
 from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
 from kvplan.review.rules import RULES
 from kvplan.review.summary import doubts, headline, outcome, refusal
-from kvplan.review.verdict import verdict
+from kvplan.review.verdict import verdict, verdict_parts
 
 # An annotation lists at most this many changes of one plan.
 SHORT = 12
@@ -71,12 +71,11 @@ def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRoll
 
 
 def _first(review: Review, judgement: Judgement) -> str:
-    """The number of changed plans; if there are any, also the verdict and what fails."""
-    return (
-        " ".join([headline(review), verdict(review), outcome(judgement)])
-        if review.pairs or review.refused
-        else headline(review)
-    )
+    """The number of changed plans; if there are any, also the verdict and what fails, a step on each line."""
+    if not review.pairs and not review.refused:
+        return headline(review)
+    steps = [text for part in verdict_parts(review) for text in (part.sentence, *part.numbered)]
+    return "\n".join([headline(review), *steps, outcome(judgement)])
 
 
 def _at(one: RefusedPair) -> dict[str, str]:

@@ -8,7 +8,7 @@ from kvplan.dsl.text.diagnostics import listed
 from kvplan.review import rollout_words
 from kvplan.review.fold import FoldedChange, places
 from kvplan.review.judge import Judgement
-from kvplan.review.review import Review
+from kvplan.review.review import PairReview, Review
 from kvplan.review.rollout import FleetRollout
 from kvplan.review.rules import RULES, Category
 from kvplan.review.summary import (
@@ -24,7 +24,7 @@ from kvplan.review.summary import (
     sections,
     without_effect,
 )
-from kvplan.review.verdict import VerdictPart, verdict_parts
+from kvplan.review.verdict import VerdictPart, lost_names, verdict_parts
 
 
 def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
@@ -90,16 +90,16 @@ def _plans(review: Review) -> str:
 
 def _lists(review: Review) -> list[str]:
     groups = (
-        ("New", review.new),
-        ("Removed", review.gone),
-        ("Missing from NEW", review.missing),
-        ("Renamed", review.renamed),
+        ("New", _titles(review.new)),
+        ("Removed", lost_names(review)),
+        ("Missing from NEW", _titles(review.missing)),
+        ("Renamed", _titles(review.renamed)),
     )
-    return [
-        "\n".join([f"{word}:", "", *(f"- {_code(one.pair.full_title)}" for one in some)])
-        for word, some in groups
-        if some
-    ]
+    return ["\n".join([f"{word}:", "", *(f"- {_code(name)}" for name in some)]) for word, some in groups if some]
+
+
+def _titles(pairs: Sequence[PairReview]) -> list[str]:
+    return [one.pair.full_title for one in pairs]
 
 
 def _exceptions(judgement: Judgement) -> str:

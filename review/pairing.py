@@ -8,6 +8,7 @@ from hashlib import sha256
 from itertools import zip_longest
 from pathlib import PurePosixPath
 
+from kvplan.compiler.emit.header import HERE
 from kvplan.plan.types import FORMAT, Plan
 
 
@@ -24,6 +25,11 @@ class PlanFile:
     def title(self) -> str:
         """The name of the plan: its path without the suffix."""
         return self.path.removesuffix(".py")
+
+    @property
+    def has_own_layouts(self) -> bool:
+        """Whether it is compiled with the user's own layout files, which the command in its header names."""
+        return HERE in self.text
 
     @property
     def short_digest(self) -> str:

@@ -89,14 +89,21 @@ class Review:
         """The review of one of its pairs."""
         kinds = (self.changed, self.new, self.gone, self.renamed)
         changed, new, gone, renamed = (tuple(one for one in some if one is pair) for some in kinds)
-        return Review(changed, new, gone, 0, self.layouts, renamed)
+        return Review(changed, new, gone, 0, self.layouts, renamed, uncompared=self.uncompared)
 
     def layouts_of(self, pair: PairReview) -> tuple[str, ...]:
-        """The changed layout files that concern a pair; `layout` if something else changed what it stores."""
-        old, new = pair.pair.plans
+        """The changed layout files that concern a pair; `layout` if it has a new one and no file is known to differ."""
         paths = dict.fromkeys(one.path for one in _causes(self.layouts, [pair]))
-        stored = old is not None and new is not None and old.model_digest != new.model_digest
-        return (*paths,) or (("layout",) if stored else ())
+        return (*paths,) or (("layout",) if self._has_new_layout(pair) else ())
+
+    def _has_new_layout(self, pair: PairReview) -> bool:
+        """Whether a side changes without an option, or what is stored may, and layout files were not compared."""
+        (old, new), after = pair.pair.plans, pair.pair.after
+        if old is None or new is None or after is None:
+            return False
+        written = {change.subject.side for change in pair.changes if change.rule == "OPTION"}
+        stored = old.model_digest != new.model_digest
+        return not {*changed_sides(old, new)} <= written or (stored and self.uncompared and after.has_own_layouts)
 
     @property
     def verdict(self) -> RolloutVerdict:

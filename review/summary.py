@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kvplan.compiler.emit.header import HERE
 from kvplan.compiler.words import many
 from kvplan.deploy.plans import doubts_in
 from kvplan.dsl.text.diagnostics import listed
@@ -30,6 +29,8 @@ UNTOLD = {
 }
 # If a plan has a change of these categories, its changes that only follow from others are left out.
 NEWS = (Category.PLAN, Category.BYTES)
+# A block that grows by a factor so much larger or smaller than its page's is told: it tells how much memory changes.
+APART = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def _new_doubts(pair: FilePair) -> list[str]:
 
 def lacks_layouts(review: Review, found: Sections) -> bool:
     """Whether a key of the user's own layout files may be the cause, and these were not compared."""
-    own = any(_has_own_layouts(pair.pair.after) for pair in review.changed)
+    own = any(pair.pair.after and pair.pair.after.has_own_layouts for pair in review.changed)
     return review.uncompared and own and any(one.category is Category.BYTES for one in found.causes)
 
 
@@ -94,11 +95,6 @@ def without_effect(review: Review) -> str:
     bare = [pair for pair in review.changed if {"COMPILE_OPTION"} <= {*pair.rules} <= {"COMPILE_OPTION", "FILE_NAME"}]
     where = f" in {named(bare)}" if len(bare) < len(review.changed) else ""
     return f"The same bytes move{where}: a restart for this alone gains nothing." if bare else ""
-
-
-def _has_own_layouts(file: PlanFile | None) -> bool:
-    """Whether a plan is compiled with the user's own layout files: its header has a command that names them."""
-    return file is not None and HERE in file.text
 
 
 def _as_sentences(changes: Sequence[FoldedChange], count: int) -> list[ToldChange]:
@@ -132,7 +128,22 @@ def _without_details(pair: PairReview) -> PairReview:
     """The pair without its details, if it has a change of NEWS that is no detail."""
     if not any(RULES[rule].category in NEWS and not RULES[rule].detail for rule in pair.rules):
         return pair
-    return replace(pair, changes=tuple(change for change in pair.changes if not RULES[change.rule].detail))
+    pages = {_place(change): change.share for change in pair.changes if change.rule == "PAGE_BYTES"}
+    kept = (change for change in pair.changes if not RULES[change.rule].detail or _is_apart(change, pages))
+    return replace(pair, changes=tuple(kept))
+
+
+def _place(change: Change) -> tuple[str, ...]:
+    """The cache, or the part of it, and the workers that a change is about."""
+    return change.subject.side, change.subject.name, change.subject.part, change.workers
+
+
+def _is_apart(change: Change, pages: Mapping[tuple[str, ...], float | None]) -> bool:
+    """Whether blocks grow otherwise than the page in each."""
+    page, block = pages.get(_place(change)), change.share
+    if change.rule != "BLOCK_STRIDE" or page is None or block is None:
+        return False
+    return not 1 / APART < (1 + block) / (1 + page) < APART
 
 
 def headline(review: Review) -> str:
@@ -182,7 +193,7 @@ def _advise(file: PlanFile | None, folders: Sequence[Path]) -> str:
     if plan is None:
         return ""
     names = [shlex.quote(str(path)) for path in folders] or ["DIR"]
-    own = "".join(f" --layouts {name}" for name in names) if _has_own_layouts(file) else ""
+    own = "".join(f" --layouts {name}" for name in names) if file and file.has_own_layouts else ""
     return f"kvplan advise {plan.model} --prefill {plan.prefill.key} --decode {plan.decode.key}{own}"
 
 

@@ -23,7 +23,7 @@ from kvplan.review.summary import (
     refusal,
     told,
 )
-from kvplan.review.verdict import VerdictPart, verdict_parts
+from kvplan.review.verdict import VerdictPart, lost_names, verdict_parts
 
 WIDTH = 100
 NO_BREAK = "\xa0"
@@ -82,7 +82,7 @@ def _folded(review: Review) -> list[list[_Paragraph]]:
     blocks += [(heading, [line for one in changes for line in _change_lines(one)]) for heading, changes in told(review)]
     blocks += [
         ("NEW", _titles(review.new)),
-        ("REMOVED", _titles(review.gone)),
+        ("REMOVED", [line for name in lost_names(review) for line in _words(name, "  ")]),
         ("MISSING from NEW", _titles(review.missing)),
     ]
     blocks += [("RENAMED", _titles(review.renamed))]

@@ -209,6 +209,17 @@ def _gone(count: int) -> str:
     )
 
 
+def lost_names(review: Review) -> list[str]:
+    """The names of removed pairs; if another plan has the name now, also the digest of the removed one."""
+    taken = {pair.title for pair in (*review.changed, *review.new, *review.renamed)}
+    return [
+        f"{pair.title}, its old plan {pair.pair.before.short_digest}"
+        if pair.title in taken and pair.pair.before
+        else pair.pair.full_title
+        for pair in review.gone
+    ]
+
+
 def _harmless(review: Review) -> Iterable[VerdictPart]:
     """The part if no plan changes or is removed."""
     if review.new and not review.same and not review.renamed:

@@ -178,7 +178,7 @@ def _left(report: CompileReport) -> list[str]:
     if report.is_elsewhere:
         return []
     plans = (path for path in report.left.plans if path not in report.removed)
-    why = "no compiled pair has this plan; because pairs are refused, neither it nor an entry of index.json is removed"
+    why = "it may be the old plan of a refused pair: kept, in index.json, too"
     if not report.outcome.refused:
         why = "no pair asks for this plan, so index.json leaves it out; --prune removes it"
     return [
@@ -208,7 +208,7 @@ def _summary(report: CompileReport) -> str:
     left = len(report.left.plans) + len(report.left.strays) - len(report.removed)
     counts |= {"refused": len(outcome.refused)} if outcome.refused else {}
     said = ", ".join(f"{n} {word}" for word, n in counts.items())
-    said += f"; {many(left, 'other file')} not asked for" if left else ""
+    said += f"; {many(left, 'other file')} {'kept' if outcome.refused else 'not asked for'}" if left else ""
     every = len(outcome.plans) + len(outcome.refused)
     return f"{many(every, 'pair' if outcome.refused else 'plan')}: {said}"
 

@@ -190,6 +190,9 @@ def test_a_rollout_by_two_changes_only_adds_and_then_only_removes(rollout: tuple
     said = run("diff", both, now)
     assert said.stdout.startswith("1 plan is removed, 1 is renamed; 1 stays as it is.\n\n1 pair has no plan any more")
     assert ("RENAMED\n  mini/chat (was chat_nhd)" in said.stdout, "CAUSE" in said.stdout) == (True, False)
+    for form in ("text", "markdown"):
+        told = run("diff", both, now, "--format", form).stdout
+        assert re.search(r"(?i)removed:?\s+[-` ]*mini/chat, its old plan [0-9a-f]{8}", told)
 
 
 def test_a_rename_is_no_change_and_has_no_cause(repository: Path) -> None:
@@ -265,7 +268,7 @@ def test_every_form_has_the_same_verdict_and_categories(repository: Path) -> Non
     case = ElementTree.fromstring(said["junit"]).find(".//failure")
     assert case is not None
     assert (case.get("message"), case.get("type")) == (plan["sentence"], categories)
-    assert answer["sentence"] in said["github"]
+    assert answer["sentence"] in said["github"].replace("%0A", " ")
     assert f"title={categories.replace(',', '%2C')}::" in said["github"]
     for form in ("text", "markdown"):
         assert "Fails in 1 pair: " + "; ".join(
@@ -627,6 +630,30 @@ def test_a_changed_layout_goes_to_the_engines(repository: Path) -> None:
     assert "Start prefill and decode with the new layout." in said
 
 
+def test_options_that_change_what_is_stored_are_no_new_layout(repository: Path) -> None:
+    """No layout file differs, so one deployment can have both pairs."""
+    fp8 = "tp=2,kv_dtype=fp8"
+    edit("prefill: [tp=2], decode: [tp=2]", f"prefill: ['{fp8}'], decode: ['{fp8}']", "deploy.yaml")
+    for said in (sentence(), sentence("--layouts", "mine")):
+        assert "Start prefill with kv_dtype=fp8_e4m3 and decode with kv_dtype=fp8_e4m3." in said
+        assert "or keep the old pair in the deployment" in said
+
+
+def test_a_side_that_restarts_without_an_option_has_a_new_layout(repository: Path) -> None:
+    edit("dim: 128}", "dim: 128, needs: {window: 512}}")
+    compiled()
+    said = json.loads(run("diff", "git:HEAD", "plans", "--format", "json").stdout)["sentence"]
+    assert "Start prefill and decode with the new layout." in said
+
+
+def test_blocks_that_grow_otherwise_than_their_pages_are_told(repository: Path) -> None:
+    """Memory is the distance between blocks: a page that is half as large saves less if blocks stay apart."""
+    edit("decode: [tp=1]", "decode: ['tp=2,block=4192']", "deploy.yaml")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml").stdout
+    assert re.search(r"^  PAGE_BYTES +mamba page: .*\(−50 %\)", said, re.M)
+    assert re.search(r"^  BLOCK_STRIDE +.*mamba from block to block: ", said, re.M), said
+
+
 def test_another_engine_is_told_as_one_with_its_side(repository: Path) -> None:
     """Options that one engine lacks, or has by default, are no causes beside another engine."""
     edit("models: [mine/mini.yaml]", "models: [qwen3-0.6b]", "deploy.yaml")
@@ -698,7 +725,7 @@ def test_check_of_a_deployment_reports_doubts_about_its_models(repository: Path)
     )
 
 
-@pytest.mark.parametrize("command", ["show", "explain"])
+@pytest.mark.parametrize("command", ["show", "explain", "simulate", "trace"])
 def test_a_directory_of_plans_is_not_taken_for_a_model(repository: Path, command: str) -> None:
     said = run(command, "plans")
     assert (said.exit_code, "'plans' is a directory of plans, and one plan is needed" in said.stderr) == (2, True)
