@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.compiler.api import compile_bound, faster, path, side_of
 from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bind.key import is_usual
 from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.bind.require import applied
@@ -187,13 +188,19 @@ def _settings(side: ExaminedSide, serve: Serve, digest: str) -> list[tuple[Setti
     sizes = mesh_sizes(side.engine, given)
     env = option_values(side.library, side.engine, side.model, given)
     said = [name for name in serve.settings if name in given and sizes.get(name) != 1]
+    said = [name for name in said if not serve.settings[name].argument or not is_usual(side.engine.options[name], env)]
     said += [
         name
         for name, setting in serve.settings.items()
         if name not in given and setting.unset and _differs(side, f"{name}={setting.unset}", digest)
     ]
     words = {name: as_written(env[name]) for name in said}
-    return [(serve.settings[name], serve.settings[name].words.get(word, word)) for name, word in words.items()]
+    return [(serve.settings[name], _argument(serve.settings[name], word)) for name, word in words.items()]
+
+
+def _argument(setting: Setting, word: str) -> str:
+    told = setting.words.get(word, word)
+    return filled(setting.argument, {"value": told}) if setting.argument else told
 
 
 def _differs(side: ExaminedSide, unset: str, digest: str) -> bool:

@@ -113,6 +113,8 @@ def _check_serve(sink: Sink, engine: Engine) -> None:
     if "releases" in serve.given:
         _check_releases(sink, "releases", serve.releases, serve.given["releases"])
     _check_keys(sink, serve.settings, known)
+    for setting in serve.settings.values():
+        check_sentence(sink, setting.argument, ("value",))
 
 
 def _side_keys(engine: Engine) -> list[str]:

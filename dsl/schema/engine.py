@@ -209,6 +209,9 @@ class Setting(FormKeys):
     flag: str = key(TEXT, "the flag that sets it, as `--block-size`")
     variable: str = key(TEXT, "or the variable of the environment that does")
     words: Named[str] = key(MapShape(TEXT), "the engine's words for values, by those of a side, where they differ")
+    argument: YamlScalar = key(
+        TEXT, "what the flag takes for another value than the default, if more than the value, `{value}`"
+    )
     unset: str = key(TextShape("value"), "what the engine takes where nobody sets it, if that is not the default here")
 
 

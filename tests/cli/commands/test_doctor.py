@@ -653,6 +653,17 @@ def test_a_key_that_nobody_read_is_a_doubt_until_rules_of_the_layout_know_it(
     assert (said.exit_code, "`attention_sink_tokens` was not read" in said.stdout) == (code, code == 4)
 
 
+@pytest.mark.parametrize("drafts", [0, 3])
+def test_an_engine_that_drafts_is_started_so(drafts: int) -> None:
+    """Its connector is told nothing: it learns from the engine how many tokens that drafts."""
+    told = answer("glm-4.5.json", "--tp", "8", "--options", f"draft_tokens={drafts}")
+    flag = "--speculative-config"
+    serves = [words for step in told["steps"] if "serve" in (words := shlex.split(step["run"]))]
+    given = [json.loads(words[words.index(flag) + 1]) for words in serves if flag in words]
+    assert given == ([{"method": "METHOD", "num_speculative_tokens": drafts}] * 2 if drafts else [])
+    assert [extra(side).get("options") for side in told["sides"].values()] == [None, None]
+
+
 def test_draft_layers_are_compared_as_far_as_the_configuration_goes(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     draft = "caches: {draft: {heads: 4, dim: 64}}\n"
