@@ -30,7 +30,7 @@ from kvplan.compiler.prove.prove import Proof, claim, prove
 from kvplan.compiler.side.text import nearest, sides
 from kvplan.compiler.words import many
 from kvplan.dsl.schema.fields import guarded
-from kvplan.dsl.stored_layers import bare_warning, stored_layers
+from kvplan.dsl.stored_layers import stored_layers
 from kvplan.dsl.text.diagnostics import Sink, listed
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.files.loader import parse
@@ -83,8 +83,8 @@ def compile_pair(
 def warnings_of(library: Library, model: Model, engines: Sequence[str]) -> tuple[str, ...]:
     """Return sentences about unusual numbers and layers of a model, beyond the doubts that its file keeps."""
     used = [library.engine(name) for name in sorted({*engines})]
-    doubts = (*library.number_doubts(model, used), *library.crowded(model), bare_warning(model))
-    return tuple(_coded(doubt.message, doubt.code) for doubt in doubts if doubt)
+    doubts = (*library.number_doubts(model, used), *library.layer_doubts(model))
+    return tuple(_coded(doubt.message, doubt.code) for doubt in doubts)
 
 
 def _coded(sentence: str, code: str) -> str:

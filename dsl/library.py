@@ -42,7 +42,7 @@ from kvplan.dsl.schema.kind import Kind, Param
 from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.dsl.schema.model import FAMILY, Model
 from kvplan.dsl.schema.names import WORDS
-from kvplan.dsl.stored_layers import bare_warning, crowded, stored_layers
+from kvplan.dsl.stored_layers import layer_warnings, stored_layers
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, nearest, ordered
 from kvplan.dsl.text.source import SourceSpan, inline, shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, YamlTable
@@ -276,8 +276,7 @@ class Library:
         models = self.models_of(path)
         engines = self._good_engines if models else []
         told = [Diagnostic("W001", text, _of_doubts(model)) for model in models for text in model.doubts]
-        told += [bare for model in models if (bare := bare_warning(model))]
-        told += [each for model in models for each in self.crowded(model)]
+        told += [each for model in models for each in self.layer_doubts(model)]
         return [*told, *(doubt for model in models for doubt in self.number_doubts(model, engines))]
 
     def number_doubts(self, model: Model, engines: Sequence[Engine]) -> list[Diagnostic]:
@@ -285,9 +284,9 @@ class Library:
         caches = [(self.kind(cache.kind), cache) for cache in model.caches.values()]
         return [doubt for kind, cache in caches for doubt in doubts_of(kind, cache, model.values, engines)]
 
-    def crowded(self, model: Model) -> list[Diagnostic]:
-        """The warnings about layers with too many caches of the same tokens (W005)."""
-        return list(crowded(model, {cache.kind: self.kind(cache.kind) for cache in model.caches.values()}))
+    def layer_doubts(self, model: Model) -> list[Diagnostic]:
+        """The warnings about what a model's layers store (W004 to W006)."""
+        return list(layer_warnings(model, {cache.kind: self.kind(cache.kind) for cache in model.caches.values()}))
 
     def layers(self, path: Path) -> list[str]:
         """A line for each model of a file: `NAME: layers: 32 (all store attention)`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kvplan.dsl.files.static_check import settled_value
 from kvplan.dsl.schema.kind import Kind
@@ -14,6 +14,8 @@ DECLARE = (
     "correct `layers` of a cache; layers that read another layer's cache belong in no_cache: {shared: …}, those that"
     " keep nothing in no_cache: {mlp: …}"
 )
+ADD_DRAFT = "add a cache with `layers: drafts`, or take out `drafts`"
+IF_DRAFTED = "add when: draft_tokens > 0"
 APART = "correct `layers` of one of them"
 
 
@@ -38,23 +40,39 @@ def _store(count: int, every: int) -> str:
     return f"{number} store{'s' if count == 1 else ''}"
 
 
-def undeclared(model: Model) -> str:
-    """The sentence about layers that store nothing and are not declared in no_cache; empty if there are none."""
-    if not model.undeclared:
-        return ""
-    count, every = len(model.undeclared), model.layers + model.drafts
-    which = ranges(model.undeclared)
-    verb, them = ("stores", "it") if count == 1 else ("store", "them")
-    return f"{count} of {every} layers {verb} nothing, and no_cache does not list {them}: {which}"
+def layer_warnings(model: Model, kinds: Mapping[str, Kind]) -> Iterator[Diagnostic]:
+    """Warnings about layers that store nothing (W004) or too much (W005), and draft layers of all sides (W006)."""
+    yield from _bare(model)
+    yield from _crowded(model, kinds)
+    yield from _always(model)
 
 
-def bare_warning(model: Model) -> Diagnostic | None:
-    """The warning (W004) about undeclared layers without a cache, at the model's first cache."""
-    text, caches = undeclared(model), [*model.caches.values()]
-    return Diagnostic("W004", text, caches[0].span, (), DECLARE) if text and caches else None
+def _bare(model: Model) -> Iterator[Diagnostic]:
+    """Warnings (W004) about layers without a cache that no_cache does not list, at the key that counts them."""
+    own = [layer for layer in model.undeclared if layer < model.layers]
+    drafts = [layer for layer in model.undeclared if layer >= model.layers]
+    if own:
+        them = "it" if len(own) == 1 else "them"
+        text = f"{_nothing(own, model.layers, 'layers')}, and no_cache does not list {them}: {ranges(own)}"
+        yield Diagnostic("W004", text, (model.written("layers") or model).span, (), DECLARE)
+    if drafts:
+        text = f"{_nothing(drafts, model.drafts, 'draft layers')}: {ranges(drafts)}"
+        yield Diagnostic("W004", text, (model.written("drafts") or model).span, (), ADD_DRAFT)
 
 
-def crowded(model: Model, kinds: Mapping[str, Kind]) -> Iterator[Diagnostic]:
+def _nothing(layers: Sequence[int], every: int, what: str) -> str:
+    return f"{len(layers)} of {every} {what} {'stores' if len(layers) == 1 else 'store'} nothing"
+
+
+def _always(model: Model) -> Iterator[Diagnostic]:
+    """Warnings (W006) for caches of draft layers that every side stores."""
+    for name, cache in model.caches.items():
+        if not cache.when and cache.layers and cache.layers[-1] >= model.layers:
+            text = f"cache '{name}' of draft layers has no `when`: sides that do not draft store it, too"
+            yield Diagnostic("W006", text, cache.span, (), IF_DRAFTED)
+
+
+def _crowded(model: Model, kinds: Mapping[str, Kind]) -> Iterator[Diagnostic]:
     """Warnings (W005) for layers that have too many caches of the same tokens, at `layers` of the last such cache."""
     for length in dict.fromkeys(kinds[cache.kind].length for cache in model.caches.values()):
         caches = {n: c for n, c in model.caches.items() if kinds[c.kind].length == length and not c.when}

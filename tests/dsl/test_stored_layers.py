@@ -79,7 +79,18 @@ def test_draft_layers_count_where_they_are_stored(tmp_path: Path) -> None:
     assert "layers: 40 and 1 draft (10 store full, 30 store windows, 1 stores draft)\n" in said
     model = load([tmp_path / "toy.yaml"]).model("toy")
     assert stored_layers(model, {"full", "windows"}) == "40 (10 store full, 30 store windows)"
-    assert "1 of 41 layers stores nothing, and no_cache does not list it: 40" in check(tmp_path, more="drafts: 1")[1]
+    said = check(tmp_path, more="drafts: 1")[1]
+    assert "warning[W004]: 1 of 1 draft layers stores nothing: 40\n" in said
+    assert "= add a cache with `layers: drafts`, or take out `drafts`" in said
+
+
+def test_a_draft_that_every_side_stores_is_a_warning_everywhere(tmp_path: Path) -> None:
+    code, said = check(tmp_path, more="drafts: 1", caches=DRAFT.replace(", when: draft_tokens > 0", ""))
+    sentence = "cache 'draft' of draft layers has no `when`: sides that do not draft store it, too"
+    assert (code, f"warning[W006]: {sentence}" in said) == (0, True)
+    assert "= add when: draft_tokens > 0" in said
+    text = compile_pair(load([tmp_path / "toy.yaml"]), "toy", "tp=1", "tp=1").text
+    assert f"In doubt: {sentence} (W006)" in " ".join(text.split())
 
 
 def test_every_shipped_model_declares_its_layers() -> None:
@@ -115,6 +126,6 @@ def test_kinds_say_how_many_of_their_caches_a_layer_has(more: str, warned: bool,
     assert ("W005" in said, "error[" in said) == (warned, False)
 
 
-def test_no_shipped_model_has_a_crowded_layer() -> None:
+def test_no_shipped_model_has_a_warning_about_layers() -> None:
     library = load()
-    assert [text for model in library.models.values() for text in library.crowded(model)] == []
+    assert [text for model in library.models.values() for text in library.layer_doubts(model)] == []
