@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kvplan.compiler.api import warnings_of
 from kvplan.compiler.side.text import parse_side
 from kvplan.doctor.examine import ExaminedSide, stores_otherwise
+from kvplan.dsl.configs.differences import OF_MATCH
 from kvplan.dsl.configs.new_model import NewModel, made
 from kvplan.dsl.configs.same_model import parsed
+from kvplan.dsl.configs.unread_keys import like
 from kvplan.dsl.lang.nodes import Value
 from kvplan.dsl.library import Library, load
 from kvplan.dsl.named import library
 from kvplan.dsl.schema.config import ConfigRules
 from kvplan.dsl.schema.model import CHECKPOINT, Model
-from kvplan.dsl.text.diagnostics import DslError
+from kvplan.dsl.text.diagnostics import DslError, close
 from kvplan.dsl.text.source import SourceSpan, shown
 
+UNUSED = "the layout's `config` was not used, because its `match` does not hold: {}"
+IDLE = "`aside` of the layout's `config` lists `{}`, which {} lacks"
 COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then name the file that is right with --layout"
 CORRECT = "correct the layout: `{}` writes what CONFIG.JSON says"
 RULES = (
-    "if the layout is right, give the numbers in doubt in it, or say under its `config` what the keys mean"
-    " (docs/new-model.md#how-it-is-recognised)"
+    "if the layout is right, give the numbers in doubt in it, or say under its `config` what the keys mean, "
+    "`aside: KEY` if they change no byte (docs/dsl.md#what-a-model-adds)"
 )
 RENAMED = "by the checkpoint's own names {} stores something else: give the layout `checkpoint: {{{}}}`"
 DRAFT_TOKENS = "draft_tokens"
@@ -111,14 +115,32 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
     settled = [doubt for doubt in new.doubts if doubt not in standing]
     drafts = (UNCOMPARED,) if model.drafts and not new.found.drafts.value else ()
     contradictions = tuple(text for sure, text in unlike if sure)
+    unused = _unused(known, name, new, shown(config)) if contradictions or standing else ()
     write = (CORRECT.format(new.command(str(config), layouts)),) if contradictions and not standing else ()
     return replace(
         layout_only,
-        notes=(*(text for sure, text in unlike if not sure), *settled, *drafts),
-        doubts=(*contradictions, *standing, *model.doubts),
+        notes=(*(text for sure, text in unlike if not sure), *_idle(model, new, shown(config)), *settled, *drafts),
+        doubts=(*contradictions, *standing, *unused, *model.doubts),
         right="; ".join((*write, RULES)) if contradictions or standing else COMPARE,
         checkpoint=_names_of(new),
     )
+
+
+def _unused(known: Library, name: str, new: NewModel, config: str) -> tuple[str, ...]:
+    """Why the configuration was read without the layout's own rules, if it has some."""
+    if known.model(name).config == ConfigRules() or new.read_by == name:
+        return ()
+    unlike = (each.text(config, name) for each in new.unlike(known, name) if each.what.endswith(OF_MATCH))
+    return tuple(UNUSED.format(text) for text in unlike)
+
+
+def _idle(model: Model, new: NewModel, config: str) -> Iterator[str]:
+    """Sentences on keys under `aside` that the configuration does not have."""
+    given = [*new.found.facts.values]
+    for pattern in model.config.aside:
+        if not any(like(key.lower(), (pattern,)) for key in given):
+            near = close(pattern, given)
+            yield IDLE.format(pattern, config) + (f": did you mean '{near[0]}'?" if near else "")
 
 
 def _names_of(new: NewModel) -> dict[str, Value]:

@@ -21,6 +21,7 @@ _Known = tuple[Cache, Mapping[str, object]]
 MODEL = ("layers", "dtype", "query_heads")
 CONDITIONS = ("when", "optional")
 ALONE = "caches of kind"
+OF_MATCH = " of match"
 # The keys of a configuration that give the words of `checkpoint`.
 KEYS_OF = {"architecture": "architectures", MODEL_TYPE: MODEL_TYPE}
 
@@ -97,7 +98,7 @@ def _matched(found: RecognisedModel, layout: Model) -> Iterator[Difference]:
         said = spoken(value)
         if not {*said} & {*wanted}:
             sure = isinstance(value, int)
-            yield Difference(f"{key} of match", listed(said, "and"), listed(wanted), (key,), sure)
+            yield Difference(f"{key}{OF_MATCH}", listed(said, "and"), listed(wanted), (key,), sure)
 
 
 def _shared(found: RecognisedModel, configured: Sequence[int], layout: Sequence[int]) -> Iterator[Difference]:

@@ -50,7 +50,8 @@ class NewModel:
 
     `doubts` are the notes that mean that a number may be wrong, `unproven` the one of them that its architecture was
     never compared. `known` is the model of `same` whose `match` fits the configuration, empty if none does. `tested`
-    are the rows on its architecture. `found` is the recognised model, `stored` the model parsed from the text.
+    are the rows on its architecture. `found` is the recognised model, `stored` the model parsed from the text. It was
+    read by the rules of the model `read_by`, if that is not empty.
     """
 
     name: str
@@ -63,6 +64,7 @@ class NewModel:
     known: str = ""
     tested: tuple[Architecture, ...] = ()
     unproven: tuple[str, ...] = ()
+    read_by: str = ""
 
     def unlike(self, library: Library, name: str) -> tuple[Difference, ...]:
         """The differences between the model `name` of the library and the configuration."""
@@ -139,9 +141,8 @@ def described(
     remarks = tuple(text for text in found.remarks if not (unproven or more) or text != UNKNOWN)
     found = replace(found, doubts=(*found.doubts, *unproven, *more), remarks=remarks)
     notes = (*doubts(found), *_notes_on_others(library, [name for name in fits if name not in same]))
-    return NewModel(
-        head.name, _text(library, head, found), notes, tuple(same), found, stored, grave(found), known, tested, unproven
-    )
+    text, stated = _text(library, head, found), grave(found)
+    return NewModel(head.name, text, notes, tuple(same), found, stored, stated, known, tested, unproven, model)
 
 
 def _unproven(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from kvplan.dsl.configs.numbers import DRAFTS
 from kvplan.dsl.configs.recognise import RecognisedCache, RecognisedModel
 from kvplan.dsl.lang.nodes import Name, Number
 from kvplan.dsl.rules.answers import Answer, ForeignValues
@@ -59,7 +60,8 @@ def grave(model: RecognisedModel) -> tuple[str, ...]:
 
 def doubted(model: RecognisedModel) -> Iterator[tuple[str, Answer, str]]:
     """The name, the answer and the doubt as a sentence, for each number with one."""
-    own = (("", "dtype", model.dtype), ("", "layers", model.layers))
+    drafts = replace(model.drafts, doubt=model.facts.doubts.get(DRAFTS, ""))
+    own = (("", "dtype", model.dtype), ("", "layers", model.layers), ("", DRAFTS, drafts))
     stored = ((f"{cache.name}.", name, answer) for cache in model.caches for name, answer in told(cache))
     for of, name, answer in (*own, *stored):
         if answer.doubt:

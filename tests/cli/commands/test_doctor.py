@@ -653,6 +653,35 @@ def test_a_key_that_nobody_read_is_a_doubt_until_rules_of_the_layout_know_it(
     assert (said.exit_code, "`attention_sink_tokens` was not read" in said.stdout) == (code, code == 4)
 
 
+@pytest.mark.parametrize(
+    ("match", "aside", "said"),
+    [
+        ("Gemma3ForConditionalGeneration", "attention_sink_token", "did you mean 'attention_sink_tokens'?"),
+        (
+            "Gema3ForConditionalGeneration",
+            "attention_sink_tokens",
+            "`config` was not used, because its `match` does not",
+        ),
+    ],
+)
+def test_rules_of_the_layout_that_change_nothing_are_named(match: str, aside: str, said: str, tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / "gemma-3-27b.json").read_text())
+    config["text_config"]["attention_sink_tokens"] = 4
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    layout = Path(own(tmp_path))
+    layout.write_text(f"{layout.read_text()}match: {{architectures: {match}}}\nconfig: {{aside: {aside}}}\n")
+    told = run(tmp_path / "config.json", "--layout", str(layout))
+    assert (told.exit_code, said in told.stdout) == (4, True)
+    assert "`attention_sink_tokens` was not read" in told.stdout
+
+
+def test_numbers_of_drafts_that_differ_are_a_doubt(tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / "glm-4.5.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_mtp_layers": 2}))
+    doubt = "drafts: num_nextn_predict_layers says 1, num_mtp_layers says 2: the first is used"
+    assert doubt in answer(tmp_path / "config.json", "--layout", "glm-4.5")["model"]["doubts"]
+
+
 @pytest.mark.parametrize("drafts", [0, 3])
 def test_an_engine_that_drafts_is_started_so(drafts: int) -> None:
     """Its connector is told nothing: it learns from the engine how many tokens that drafts."""
