@@ -86,7 +86,7 @@ def misnamed(file_type: str, name: str, paths: Iterable[Path]) -> Diagnostic | N
 
 def unknown(file_type: str, name: YamlScalar, known: Iterable[str]) -> Diagnostic:
     """The error for a name, in a file or on the command line, that no known file describes (K008)."""
-    help = _beside(file_type, name) or nearest(name, known) or ELSEWHERE
+    help = beside(file_type, name) or nearest(name, known) or ELSEWHERE
     return Diagnostic("K008", f"unknown {file_type} '{name}'", name.span, (), help)
 
 
@@ -112,7 +112,7 @@ def path_of(sink: Sink, file: YamlScalar, whose: str) -> str:
     return str(path)
 
 
-def _beside(file_type: str, name: YamlScalar) -> str:
+def beside(file_type: str, name: YamlScalar) -> str:
     """Advice if an unread file near the one with this name describes it; empty if there is none."""
     here = Path(os.path.abspath(name.span.path)).parent
     if other := misnamed(file_type, name, sorted(filter(os.path.isfile, here.glob("*.yaml")))):

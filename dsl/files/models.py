@@ -166,7 +166,9 @@ def _true_layers(sink: Sink, expr: Expr | None, span: SourceSpan, count: int) ->
     if expr is None:
         return ()
     before = len(sink.errors)
-    check_names(sink, expr, ("layer", "layers"), "all, drafts, a list, or an expression of layer: layer % 4 == 3")
+    near = close(expr.text, (ALL, DRAFTS)) if expr else []
+    forms = "all, drafts, a list, or an expression of layer: layer % 4 == 3"
+    check_names(sink, expr, ("layer", "layers"), f"did you mean '{near[0]}'?" if near else forms)
     layers: list[int] = []
     for layer in range(count):
         if len(sink.errors) > before:
@@ -203,7 +205,7 @@ def _listed(sink: Sink, tree: YamlList, count: int, drafts: int) -> tuple[int, .
     most = count + drafts
     for number, span in numbers:
         if count and number >= most:
-            whole = f"a model with {count} layers" + (f" and {drafts} drafts" if drafts else "")
+            whole = f"a model with {count} layers" + (f" and {drafts} draft" if drafts else "")
             sink.add("K012", f"layer {number} of {whole}", span, help=f"layers are numbered from 0 to {most - 1}")
     for (before, _), (number, span) in pairwise(numbers):
         if number <= before:

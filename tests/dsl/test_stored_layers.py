@@ -84,6 +84,11 @@ def test_draft_layers_count_where_they_are_stored(tmp_path: Path) -> None:
     assert "= add a cache with `layers: drafts`, or take out `drafts`" in said
 
 
+def test_a_misspelt_word_for_layers_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    code, said = check(tmp_path, more="drafts: 1", caches=DRAFT.replace("layers: drafts", "layers: draft"))
+    assert (code, "did you mean 'drafts'?" in said) == (2, True)
+
+
 def test_a_draft_that_every_side_stores_is_a_warning_everywhere(tmp_path: Path) -> None:
     code, said = check(tmp_path, more="drafts: 1", caches=DRAFT.replace(", when: draft_tokens > 0", ""))
     sentence = "cache 'draft' of draft layers has no `when`: sides that do not draft store it, too"

@@ -189,6 +189,13 @@ def test_a_model_alone_says_what_the_engine_stores_instead(tmp_path: Path) -> No
     assert "  nothing stored, on vllm by default:\n  stored otherwise:\n    k[token, dim dim] fp8\n" in said
 
 
+def test_a_model_in_a_folder_that_is_not_read_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "cirrus.yaml").write_text(LATENTS.replace("model: latents", "model: cirrus"))
+    monkeypatch.chdir(tmp_path)
+    assert "mine/cirrus.yaml is not read: give its path, or --layouts mine" in run("cirrus").output
+
+
 def test_a_model_alone_that_the_engine_refuses_says_so(tmp_path: Path) -> None:
     (tmp_path / "latents.yaml").write_text(LATENTS.replace(", nope: 64", ""))
     said = run(str(tmp_path / "latents.yaml"))
