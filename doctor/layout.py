@@ -41,7 +41,6 @@ UNDRAFTED = (
     f"{DRAFT_TOKENS}, and the layout has no draft: an engine whose draft has layers stops at start-up (I005), n-grams "
     "need none"
 )
-UNASKED = f"{{}} stores draft layers without {DRAFT_TOKENS}: give their caches `when: {DRAFT_TOKENS} > 0`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +160,4 @@ def on_sides(found: FoundLayout, sides: Mapping[str, ExaminedSide]) -> FoundLayo
     unnamed = [side.engine.name for side in sides.values() if stores_otherwise(side, found.checkpoint)]
     words = ", ".join(f"{key}: {word}" for key, word in found.checkpoint.items())
     names = (RENAMED.format(name, words) for name in dict.fromkeys(unnamed))
-    unasked = (UNASKED.format(side.text) for side in sides.values() if _stores_drafts(side, found.model))
-    return replace(found, doubts=tuple(dict.fromkeys((*found.doubts, *slips, *names, *unasked))))
-
-
-def _stores_drafts(side: ExaminedSide, model: Model) -> bool:
-    """Whether a side whose engine could draft, and does not, has caches of draft layers."""
-    drafting = DRAFT_TOKENS not in side.engine.options or parse_side(side.text).get(DRAFT_TOKENS, "0") != "0"
-    caches = side.bound.caches if side.bound and not drafting else ()
-    return any(layer >= model.layers for cache in caches for layer in cache.layers)
+    return replace(found, doubts=tuple(dict.fromkeys((*found.doubts, *slips, *names))))
