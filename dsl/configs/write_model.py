@@ -60,7 +60,8 @@ def grave(model: RecognisedModel) -> tuple[str, ...]:
 
 def doubted(model: RecognisedModel) -> Iterator[tuple[str, Answer, str]]:
     """The name, the answer and the doubt as a sentence, for each number with one."""
-    drafts = replace(model.drafts, doubt=model.facts.doubts.get(DRAFTS, ""))
+    # How many layers a draft has may be assumed: it changes nothing that the file stores.
+    drafts = replace(model.drafts, doubt=model.facts.doubts[DRAFTS] if DRAFTS in model.facts.disputed else "")
     own = (("", "dtype", model.dtype), ("", "layers", model.layers), ("", DRAFTS, drafts))
     stored = ((f"{cache.name}.", name, answer) for cache in model.caches for name, answer in told(cache))
     for of, name, answer in (*own, *stored):
