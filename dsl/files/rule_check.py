@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from kvplan.dsl.lang.nodes import Expr, used
 from kvplan.dsl.schema.config import ConfigRules, RemarkRule
-from kvplan.dsl.schema.fields import check_names, check_sentence
+from kvplan.dsl.schema.fields import check_names, check_sentence, placeholders
 from kvplan.dsl.schema.kind import Kind, Rule
 from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.diagnostics import Sink, nearest
@@ -70,6 +70,8 @@ def check_own(sink: Sink, reading: ConfigRules, kinds: Mapping[str, Kind], model
     rules = (expr for rule in own.caches for expr in _exprs(rule))
     for expr in (*rules, *(remark.when for remark in own.remarks)):
         _check_slips(sink, expr, known, "aside")
+    for say in (remark.say for remark in own.remarks):
+        check_sentence(sink, say, {*known, *(name for name in placeholders(say) if not _slips(name, known))})
     _check_read(sink, words, {*_asked(reading), *_of_kinds(kinds), *_asked(own), *_known(reading)})
     _check_numbers(sink, own.remarks, kinds)
 
@@ -86,11 +88,12 @@ def _keys(reading: ConfigRules) -> Iterator[str]:
 
 
 def _asked(reading: ConfigRules) -> set[str]:
-    """The names that rules ask for, and the words that are read by their names."""
+    """The names that rules and sentences ask for, and the words that are read by their names."""
     rules = (expr for rule in reading.caches for expr in _exprs(rule))
-    remarks = (remark.when for remark in (*reading.remarks, *reading.faults))
-    exprs = (*(expr for _, expr in reading.words), *rules, *remarks)
-    return {*reading.always, *NAMED, *(name for expr in exprs for name in expr.names)}
+    remarks = (*reading.remarks, *reading.faults)
+    exprs = (*(expr for _, expr in reading.words), *rules, *(remark.when for remark in remarks))
+    said = (name for remark in remarks for name in placeholders(remark.say))
+    return {*reading.always, *NAMED, *said, *(name for expr in exprs for name in expr.names)}
 
 
 def _of_kinds(kinds: Mapping[str, Kind]) -> set[str]:
