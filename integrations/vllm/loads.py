@@ -71,8 +71,10 @@ class DecodeSide:
         self._ended: deque[tuple[LoadOrder, Transfer, float]] = deque()
         self._failed: list[tuple[LoadOrder, Transfer]] = []
         self._refused: list[str] = []
-        # Requests whose cancelled loads are not reported yet: these are not retried, and are no failures.
+        # Requests whose cancelled loads are not reported yet: these are not retried.
         self._cancelled: set[str] = set()
+        # Requests that were given up before they failed, and are not counted as failures.
+        self._given_up: set[str] = set()
         self._news = Event()
         self.measures = nothing()
 
@@ -144,7 +146,7 @@ class DecodeSide:
             self._waiting = [one for one in self._waiting if one[0] is not order]
             self._release(order)
             self._refused.append(request)
-            self._cancelled.add(request)
+            self._given_up.add(request)
         if (transfer := self._loads.get(request)) is not None:
             transfer.cancel()
         if transfer is not None or any(order.request == request for order, _ in self._failed):
@@ -152,19 +154,20 @@ class DecodeSide:
 
     def _settle(self, results: StepResults) -> None:
         waiting: list[tuple[LoadOrder, Transfer]] = []
-        settled: list[tuple[LoadOrder, KvplanError | None]] = []
+        settled: list[tuple[LoadOrder, Transfer]] = []
         for order, transfer in self._failed:
             if self.worker.settled(transfer):
-                settled.append((order, transfer.error))
+                settled.append((order, transfer))
             else:
                 waiting.append((order, transfer))
         self._failed = waiting
-        given_up = [order for order, error in settled if not self._retry(order, error)]
-        for order in given_up:
+        over = [(order, transfer) for order, transfer in settled if not self._retry(order, transfer.error)]
+        for order, _ in over:
             self._release(order)
-        lost = {*self._refused, *(order.request for order in given_up)}
-        self._refused = []
-        self.measures[FAILED].extend([1.0] * len(lost - self._cancelled))
+        lost = {*self._refused, *(order.request for order, _ in over)}
+        self._given_up |= {order.request for order, transfer in over if transfer.state is TransferState.CANCELLED}
+        self.measures[FAILED].extend([1.0] * len(lost - self._given_up))
+        self._refused, self._given_up = [], set()
         self._cancelled -= lost
         results.received |= lost
         results.failed |= lost

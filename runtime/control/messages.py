@@ -131,6 +131,8 @@ class ClaimAnswers(msgspec.Struct, frozen=True, tag="answers"):
 
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=FARTHEST)]
+# The most layers that one offer names.
+MOST_LAYERS = 1 << 16
 # The columns of `Runs`, int64, little endian.
 WireRuns = tuple[bytes, bytes, bytes, bytes, bytes]
 
@@ -165,7 +167,7 @@ class Lent(msgspec.Struct, frozen=True, tag="lent"):
 
     request: RequestId
     number: Number
-    address: Number
+    address: Annotated[int, msgspec.Meta(ge=1, le=FARTHEST)]
 
 
 class ReturnBuffer(msgspec.Struct, frozen=True, tag="return buffer"):
@@ -207,7 +209,7 @@ class Offer(msgspec.Struct, frozen=True, tag="offer"):
     pin: int
     number: int
     tokens: tuple[int, int] | None
-    layers: tuple[int, ...] | None
+    layers: Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_LAYERS)] | None
     tables: WireTables
     last: bool
     only: bool = False

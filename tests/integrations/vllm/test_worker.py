@@ -259,6 +259,21 @@ def test_blocks_are_not_reported_while_they_may_be_written(pair: Pair, monkeypat
     assert pair.loaded().failed == {"r-here"}
 
 
+def test_a_load_that_has_failed_before_its_client_leaves_is_counted(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = False
+    monkeypatch.setattr(pair.made.decode[0], "settled", lambda transfer: free)
+    pair.load(order(pair.made, ask(pair.made, TOKENS_ASKED)))
+    pair.made.decode[0].drain(0)
+    until(lambda: not pair.made.decode[0].running())
+    assert pair.decode.ended(idle=True) == StepResults()
+    pair.decode.load(StepOrders(cancels=("r-here",)))
+    free = True
+    assert pair.loaded().failed == {"r-here"}
+    assert pair.decode.measures()[FAILED] == [1.0]
+
+
 def test_loads_that_fail_together_are_not_compared_with_each_other(pair: Pair) -> None:
     """A lost engine fails all its loads at once, while a step waits: each is checked once."""
 

@@ -153,6 +153,25 @@ def test_a_run_that_has_read_a_part_keeps_its_room() -> None:
     assert freed(leases) == [Released("r", "finished")]
 
 
+def test_an_earlier_connection_ends_no_promise_that_was_made_over_a_later_one() -> None:
+    leases, number = claimed(A0, A1)
+    assert leases.claim("r", LATER_A0, TWO, 1) == Claimed("r", number)
+    assert reason(leases.claim("r", A0, TWO, 2)) is LossReason.UNEXPECTED
+    assert leases.leave("r", A0) == "stale"
+    assert "over this connection" in leases.done("r", number, A0, TWO)[1]
+    (hold,) = leases.holds()
+    assert hold.promises == ((0, "a", LEASE + 1), (1, "a", LEASE))
+    assert finish(leases, number, A1, LATER_A0) == ["", ""]
+    assert freed(leases) == [Released("r", "finished")]
+
+
+def test_a_later_connection_gives_up_what_an_earlier_one_has_claimed() -> None:
+    leases, _ = claimed(A0)
+    leases.withdraw("r")
+    assert leases.leave("r", LATER_A0) == "left"
+    assert freed(leases) == [Released("r", "withdrawn")]
+
+
 def test_a_renewal_is_of_one_pin_and_of_whom_it_is_promised_to() -> None:
     leases, number = claimed(A0)
     leases.renew("r", number, A1, 5)
@@ -188,6 +207,21 @@ def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
     assert freed(leases) == [Released("r", "expired")]
     with pytest.raises(HandleError, match="not being written"):
         leases.end_write("r")
+
+
+def test_held_again_only_when_the_release_was_reported() -> None:
+    leases, number = claimed(A0, A1)
+    with pytest.raises(HandleError, match="request r is held"):
+        leases.pin("r", 1)
+    finish(leases, number, A0, A1)
+    with pytest.raises(HandleError, match="reported"):
+        leases.pin("r", 1)
+    freed(leases)
+    again = leases.pin("r", 1)
+    assert again != number
+    assert leases.claim("r", A0, TWO, 1) == Claimed("r", again)
+    assert leases.done("r", number, A0, TWO)[0] == "stale"
+    assert Leases(1, first=7).pin("r", 0) == 7
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
