@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from hashlib import sha256
+from math import ceil
 
 import numpy as np
 
@@ -48,7 +50,22 @@ class Fact:
     worker: int | None = None
 
 
-def facts(plan: Plan, lengths: Mapping[str, int]) -> Iterator[Fact]:
+@dataclass(frozen=True, slots=True)
+class CostLength:
+    """The length of the request whose cost is compared: `tokens`, more if one of the plans has a chunk."""
+
+    tokens: int
+    chunked: bool
+
+    def tokens_of(self, needs: Needs) -> int:
+        """The tokens of the request for a plan. With a chunk the last one is full but for a token, the worst case."""
+        return (self.tokens // needs.chunk + 1) * needs.chunk - 1 if needs.chunk else self.tokens
+
+    def __str__(self) -> str:
+        return f"{self.tokens:,} tokens" + (", or more up to the end of a chunk" if self.chunked else "")
+
+
+def facts(plan: Plan, lengths: Mapping[str, CostLength]) -> Iterator[Fact]:
     """Everything about a plan that a review compares; costs are of requests of `lengths` tokens, by cache."""
     yield from _plan(plan)
     for name, side in (("prefill", plan.prefill), ("decode", plan.decode)):
@@ -272,36 +289,34 @@ def _contract(plan: Plan) -> Iterator[Fact]:
         yield Fact(Subject("WAITS", "prefill", "a worker waits for", unit="notifications"), count, number)
 
 
-def cost_lengths(plans: Iterable[Plan]) -> dict[str, int]:
-    """The tokens of a request, by cache, whose cost a review of `plans` compares.
-
-    They are more than any window or chunk has: a shorter request shows no change of these.
-    """
+def cost_lengths(plans: Iterable[Plan]) -> dict[str, CostLength]:
+    """The length of the request, by cache, whose cost a review of `plans` compares."""
     caches: dict[str, set[Needs]] = {}
     for plan in plans:
         needs = {pair.name: pair.needs for pair in plan.pairs}
         for cache, pair in {(read.cache, read.pair) for reads in plan.reads for read in reads}:
             caches.setdefault(cache, set()).add(needs[pair])
-    return {cache: _beyond(some) for cache, some in caches.items()}
+    return {cache: _cost_length(some) for cache, some in caches.items()}
 
 
-def _beyond(needs: Collection[Needs]) -> int:
-    """At least TOKENS tokens, twice the largest window, and half a chunk behind the end of a largest chunk."""
-    window = max((2 * (one.keep + one.sink) for one in needs if one.keep is not None), default=0)
-    least = max(TOKENS, -(-window // TOKENS) * TOKENS)
-    chunk = max((one.chunk for one in needs if one.chunk is not None), default=0)
-    return max(1, -(-(least - chunk // 2) // chunk)) * chunk + chunk // 2 if chunk else least
+def _cost_length(needs: Collection[Needs]) -> CostLength:
+    """Twice the largest window or chunk: a shorter request shows no change of these."""
+    largest = max(max((one.keep or 0) + one.sink, one.chunk or 0) for one in needs)
+    chunked = any(one.chunk is not None for one in needs)
+    return CostLength(max(1, ceil(2 * largest / TOKENS)) * TOKENS, chunked)
 
 
-def _cost(plan: Plan, lengths: Mapping[str, int]) -> Iterator[Fact]:
+def _cost(plan: Plan, lengths: Mapping[str, CostLength]) -> Iterator[Fact]:
     """The descriptors and bytes of all decode workers together, for a plan that pulls."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
-    ends = {length: ends_of(plan, length) for length in {TOKENS, *lengths.values()}}
+    ends = lru_cache(partial(ends_of, plan))
+    needs = {pair.name: pair.needs for pair in plan.pairs}
     states = {pair.name for pair in plan.pairs if group_named(plan.decode, pair.decode).store == "state"}
     for worker, read in ((worker, read) for worker, reads in enumerate(plan.reads) for read in reads):
-        length = lengths.get(read.cache, TOKENS)
-        key = read.cache, "per pair and request" if read.pair in states else f"per pair and {length:,} tokens"
-        (descriptors, size), more = totals.get(key, (0, 0)), pulled(read.table, ends[length](worker, read))
+        length = lengths[read.cache]
+        key = read.cache, "per pair and request" if read.pair in states else f"per pair and {length}"
+        inputs = ends(length.tokens_of(needs[read.pair]))(worker, read)
+        (descriptors, size), more = totals.get(key, (0, 0)), pulled(read.table, inputs)
         totals[key] = descriptors + more[0], size + more[1]
     for (name, per), (descriptors, size) in totals.items():
         yield Fact(Subject("DESCRIPTORS", name=name, word=per, unit="descriptors"), descriptors)
