@@ -84,6 +84,21 @@ def test_chunks_are_moved_when_they_are_computed(bench: Bench) -> None:
         assert [move.last for move in bench.take(effects.Move)] == want
 
 
+def test_no_more_chunks_are_moved_for_who_has_left(bench: Bench) -> None:
+    bench.open()
+    bench.offer((0, 4), {"kv": HERE["kv"]})
+    bench.offer((4, END), last=True)
+    bench.claim(A, streamed=True)
+    bench.want(A)
+    bench.tell(bench.core.computed, "r", 1)
+    bench.step()
+    assert len(bench.take(effects.Move)) == 1
+    bench.tell(bench.core.inbox.hear, A, Leave("r"))
+    bench.tell(bench.core.computed, "r", 2)
+    bench.step()
+    assert bench.take(effects.Move) == []
+
+
 def test_a_whole_request_is_moved_once_and_when_it_is_computed(bench: Bench) -> None:
     bench.hold(ready=False)
     bench.claim(A, streamed=True)
