@@ -195,18 +195,38 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", errors="replace").replace("\r\n", "\n")
 
 
-def is_first(text: str, like: str) -> bool:
-    """Whether a name, as `read` takes it, is that of a directory of plans that a revision lacks, and that is now there.
+def is_first(text: str, like: str, compiled: bool) -> bool:
+    """Whether a name, as `read` takes it, is that of a directory of plans in a revision that has no index of plans.
 
-    A path that is wrong is not.
+    The directory is there now, or the other plans are `compiled` and nobody wrote them yet. A path that is wrong is
+    not, and a revision that has plans elsewhere is not, either: these may have moved.
     """
     revision, path = place(text, like)
-    if not revision or revision.startswith("-") or not Path(path).is_dir() or not _names(Path(path)):
+    if not revision or revision.startswith("-") or not _may_be_first(Path(path), compiled):
         return False
     try:
-        return not listed(revision, path, SUFFIXES)
+        return not listed(revision, path, SUFFIXES) and not _indexed_at(revision, path)
     except (subprocess.CalledProcessError, FileNotFoundError):
         return False
+
+
+def _may_be_first(folder: Path, compiled: bool) -> bool:
+    if folder.is_dir():
+        return bool(_names(folder))
+    return compiled and not folder.exists() and folder.suffix not in (SUFFIX, *folders.SUFFIXES)
+
+
+def _indexed_at(revision: str, path: str) -> list[str]:
+    """Return the directories that have an index of plans at a revision, anywhere in the repository of `path`.
+
+    Raises CalledProcessError, FileNotFoundError.
+    """
+    named = Path(path).resolve()
+    near = next(folder for folder in (named, *named.parents) if folder.is_dir())
+    top = Path(git(near, "rev-parse", "--show-toplevel").rstrip("\n"))
+    every = git(top, "ls-tree", "-r", "-z", "--name-only", revision).split("\0")
+    found = [top / name for name in every if Path(name).name == index.NAME]
+    return [os.path.relpath(file.parent) for file in found if _entries_of(_at(revision, file) or b"", top, own=False)]
 
 
 def place(text: str, like: str | None) -> tuple[str, str]:
@@ -235,7 +255,8 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
     if not found:
         help = NOT_COMPILED if Path(path).suffix in folders.SUFFIXES else ""
         message = f"git revision {revision!r} has no plans at {path!r} of the current folder"
-        raise BadInput("S021", message, help or _nearest_at(revision, path) or HELP)
+        near = f"{_nearest_at(revision, path)} {_moved(revision, path)}".strip()
+        raise BadInput("S021", message, help or near or HELP)
     if "" in found:
         pin = _pin_of(Path(path), lambda file: _at(revision, file))
         return {"": _listed(text, found[""].encode(), pin)}
@@ -269,6 +290,16 @@ def _nearest_at(revision: str, path: str) -> str:
     return meant(f"{GIT}{revision}:{Path(path).with_name(near)}") if near else ""
 
 
+def _moved(revision: str, path: str) -> str:
+    """Return which plans a revision has at other paths; empty if it has none."""
+    try:
+        found = _indexed_at(revision, path)
+    except (subprocess.CalledProcessError, OSError):
+        return ""
+    names = ", ".join(f"{GIT}{revision}:{name}" for name in found[:FEW])
+    return f"it has plans elsewhere: {names}; if they moved, compare with those" if found else ""
+
+
 def _git_lines(*words: str) -> list[str]:
     """Return git's output here, by lines; none if it fails."""
     try:
@@ -282,7 +313,7 @@ def _at(revision: str, file: Path) -> bytes | None:
     try:
         found = listed(revision, str(file), SUFFIXES)
         return found[""].encode() if "" in found else None
-    except (subprocess.CalledProcessError, OSError):
+    except (subprocess.CalledProcessError, OSError, UnicodeDecodeError):
         return None
 
 

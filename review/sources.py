@@ -42,7 +42,7 @@ class Compared:
 def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False, watch: jobs.Watch = iter) -> Compared:
     """The review of the plans that OLD and NEW name; if `indexed`, with the index entries of all plans.
 
-    OLD has no plans if its revision lacks a directory that is there now: all are new. `watch` yields each pair of a
+    All plans are new if the revision of OLD has no index of plans. `watch` yields each pair of a
     deployment when its compilation begins.
 
     Raises BadInput, DslError, PlanFormatError.
@@ -50,7 +50,7 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
     texts: list[Mapping[str, str]] = []
     refused: list[tuple[str, RefusedJob]] = []
     for of, name, other in ((OLD, old, new), (NEW, new, old)):
-        first = of == OLD and plans.is_first(name, other)
+        first = of == OLD and plans.is_first(name, other, compiled=is_layout_file(other))
         found, problems = ({}, ()) if first else _texts(name, other, layouts, watch)
         texts.append(found)
         refused += [(of, one) for one in problems]

@@ -281,8 +281,20 @@ def test_the_first_plans_of_a_repository_pass(runner: Runner, tmp_path: Path) ->
     assert runner.run() == 0, runner.said
     assert "All plans are new: OLD has none." in (tmp_path / "summary").read_text()
     shutil.rmtree(runner.folder / "plans")
+    (tmp_path / "summary").unlink()
+    assert runner.run() == 1, "nobody committed them"
+    assert "All plans are new: OLD has none." in (tmp_path / "summary").read_text()
+    assert "::error::the committed plans are not those of the deployment" in runner.said
+
+
+def test_plans_that_move_are_not_new(runner: Runner) -> None:
+    deployment(runner.folder, "tp=1,block=32")
+    compiled(runner.folder)
+    git(runner.folder, "mv", "plans", "plans2")
+    runner.values["inputs.plans"] = "plans2"
     assert runner.run() == 2
     assert "::error::kvplan diff has no answer" in runner.said
+    assert f"git:{runner.values['inputs.base']}:plans" in runner.said
 
 
 def test_a_base_that_is_not_there_is_no_pass(runner: Runner) -> None:

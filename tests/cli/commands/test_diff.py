@@ -447,6 +447,29 @@ def test_a_deployment_without_plans_has_an_index(repository: Path) -> None:
     assert re.findall(r"pair: (\S+),", said.stdout) == ["mini/chat", "mini/p_tp2__d_tp1"], "no line accepts others, too"
 
 
+def test_plans_are_new_only_without_an_index_of_plans_in_the_revision(repository: Path) -> None:
+    edit("state: 128", "state: 64")
+    compiled()
+    git("mv", "plans", "plans2")
+    for words in (["git:HEAD", "plans2"], ["git:HEAD:plans2", "deploy.yaml"], ["git:HEAD:later", "deploy.yaml"]):
+        said = run("diff", *words)
+        assert (said.exit_code, "error[S021]" in said.stderr, "git:HEAD:plans" in said.stderr) == (2, True, True)
+
+
+def test_first_plans_are_new_before_they_are_written(repository: Path) -> None:
+    """Another tool's index.json is no index of plans."""
+    git("rm", "-rq", "plans")
+    Path("index.json").write_bytes(b"\xff{}")
+    Path("web").mkdir()
+    Path("web/index.json").write_text("{}")
+    git("add", ".")
+    git("commit", "-qm", "no plans")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml")
+    assert (said.exit_code, "All plans are new: OLD has none." in said.stdout) == (0, True)
+    for word in ("git:HEAD", "git:HEAD:mine", "git:HEAD:plans/chat.py", "git:HEAD:other.yaml"):
+        assert run("diff", word, "deploy.yaml").exit_code == 2
+
+
 def test_text_alone(repository: Path) -> None:
     edit("title: Mini", "title: Maxi")
     said = run("diff", "plans", "deploy.yaml", "--fail-on", "bytes", "--fail-on", "plan")
@@ -929,6 +952,8 @@ def test_an_exception_for_a_refused_pair_is_not_judged(repository: Path) -> None
 
 @pytest.mark.parametrize("old", ["git:HEAD", "git:HEAD:first"])
 def test_plans_that_a_revision_lacks_are_new(repository: Path, old: str) -> None:
+    git("rm", "-rq", "--cached", "plans")
+    git("commit", "-qm", "no plans")
     Path("plans").rename("first")
     for new in ("first", "deploy.yaml") if ":first" in old else ("first",):
         said = run("diff", old, new)
