@@ -1116,3 +1116,9 @@ def test_every_word_of_an_answer_is_explained(word: str) -> None:
         re.findall(r"^([A-Z_]+):", said.stdout, re.M)
     )
     assert f"`{word}`" in codes.words()["category" if word in MEANINGS else "verdict"]
+
+
+def test_the_page_of_a_file_that_is_no_mapping_says_how_exceptions_begin(repository: Path) -> None:
+    Path("kvplan-diff.yaml").write_text("- rule: BYTES\n")
+    assert "error[Y013]" in run("diff", "plans", "plans").stderr
+    assert "kvplan-diff.yaml one that begins with `accept:`" in " ".join(run("explain", "Y013").stdout.split())
