@@ -196,16 +196,17 @@ def _text(data: bytes) -> str:
 
 
 def is_first(text: str, like: str, compiled: bool) -> bool:
-    """Whether a name, as `read` takes it, is that of a directory of plans in a revision that has no index of plans.
+    """Whether a name, as `read` takes it, is that of a directory of plans that a revision lacks.
 
-    The directory is there now, or the other plans are `compiled` and nobody wrote them yet. A path that is wrong is
-    not, and a revision that has plans elsewhere is not, either: these may have moved.
+    If the directory is there now, plans that the revision has elsewhere must be there still: they may have moved. If
+    not, because the other plans are `compiled` and nobody wrote them yet, the revision has no plans at all: the path
+    may be wrong.
     """
     revision, path = place(text, like)
     if not revision or revision.startswith("-") or not _may_be_first(Path(path), compiled):
         return False
     try:
-        return not listed(revision, path, SUFFIXES) and not _indexed_at(revision, path)
+        return not listed(revision, path, SUFFIXES) and not _missed(revision, path)
     except (subprocess.CalledProcessError, FileNotFoundError):
         return False
 
@@ -214,6 +215,12 @@ def _may_be_first(folder: Path, compiled: bool) -> bool:
     if folder.is_dir():
         return bool(_names(folder))
     return compiled and not folder.exists() and folder.suffix not in (SUFFIX, *folders.SUFFIXES)
+
+
+def _missed(revision: str, path: str) -> list[str]:
+    """Return the directories of plans at a revision that may be meant. Raises as `_indexed_at`."""
+    found = _indexed_at(revision, path)
+    return [folder for folder in found if not Path(folder, index.NAME).exists()] if Path(path).is_dir() else found
 
 
 def _indexed_at(revision: str, path: str) -> list[str]:

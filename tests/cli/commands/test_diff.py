@@ -456,6 +456,13 @@ def test_plans_are_new_only_without_an_index_of_plans_in_the_revision(repository
         assert (said.exit_code, "error[S021]" in said.stderr, "git:HEAD:plans" in said.stderr) == (2, True, True)
 
 
+def test_plans_of_a_second_deployment_are_new(repository: Path) -> None:
+    compiled()
+    shutil.copytree("plans", "more")
+    said = run("diff", "git:HEAD:more", "more")
+    assert (said.exit_code, "All plans are new: OLD has none." in said.stdout) == (0, True)
+
+
 def test_first_plans_are_new_before_they_are_written(repository: Path) -> None:
     """Another tool's index.json is no index of plans."""
     git("rm", "-rq", "plans")
