@@ -87,6 +87,11 @@ class Library:
     def readings(self) -> LazyFiles[ConfigRules]:
         return LazyFiles("config", self.paths["config"], partial(self._parsed, "config", _config))
 
+    @property
+    def general(self) -> ConfigRules:
+        """The rules for all configurations: those of the first config file by name. Raises DslError."""
+        return self.readings[min(self.readings)]
+
     def kind(self, name: str) -> Kind:
         return self._find(self.kinds, name)
 
@@ -208,17 +213,21 @@ class Library:
     def _name_errors(self, path: Path) -> list[Diagnostic]:
         """The errors for names in rules of a file that nothing defines (E005, K001, K008)."""
         sink, kinds = Sink(), {kind.name: kind for kind in self._readable}
-        reading = guarded(Sink(), lambda: self.readings[min(self.readings)])
+        reading = guarded(Sink(), lambda: self.general)
         if reading is None:
             return []
         for model in self.models_of(path):
             check_own(sink, reading, kinds, model)
-        for name in (name for name, file in self.paths["kind"].items() if file.resolve() == path.resolve()):
+        for name in self._named_in("kind", path):
             check_kind(sink, reading, self.kind(name))
-        for name in (name for name, file in self.paths["config"].items() if file.resolve() == path.resolve()):
+        for name in self._named_in("config", path):
             every = (guarded(Sink(), partial(self.model, model)) for model in self.models)
             check_words(sink, self.readings[name], kinds, [model for model in every if model])
         return list(dict.fromkeys(sink.errors))
+
+    def _named_in(self, file_type: str, path: Path) -> list[str]:
+        """The names of one type that a file describes."""
+        return [name for name, file in self.paths[file_type].items() if file.resolve() == path.resolve()]
 
     def _word_errors(self, path: Path) -> list[Diagnostic]:
         """The errors for words of models in a file that come after the words that depend on them (E007)."""

@@ -109,19 +109,19 @@ def _of_subject(subject: Subject, before: ByWorker, after: ByWorker) -> Iterator
         # All workers agree before, and all agree after: the number of workers does not matter.
         before, after = {None: next(iter(before.values()))}, {None: next(iter(after.values()))}
     alike: dict[tuple[Value | None, Value | None], list[int | None]] = {}
-    both, shared = bool(before and after), [worker for worker in before if worker in after]
-    # Workers that only one plan has count only by what they hold and read: the rule WORKERS reports them.
-    every = shared if both and subject.rule not in OF_A_WORKER else [*dict.fromkeys([*before, *after])]
-    partial = both and {*before} != {*after}
+    uneven = bool(before and after) and before.keys() != after.keys()
+    every = [*dict.fromkeys([*before, *after])]
+    if uneven and subject.rule not in OF_A_WORKER:
+        # Workers that only one plan has count only by what they hold and read: the rule WORKERS reports them.
+        every = [worker for worker in before if worker in after]
     for worker in every:
         pair = before.get(worker), after.get(worker)
         if pair[0] != pair[1]:
             alike.setdefault(pair, []).append(worker)
     for (left, right), workers in alike.items():
-        some = (
-            ranges(number for number in workers if number is not None) if partial or len(workers) < len(every) else ""
-        )
         absent = ABSENT.get(subject.rule)
+        numbers = ranges(number for number in workers if number is not None)
+        some = numbers if uneven or len(workers) < len(every) else ""
         yield Change(subject, absent if left is None else left, absent if right is None else right, some)
 
 

@@ -29,7 +29,7 @@ UNTOLD = {
 }
 # If a plan has a change of these categories, its changes that only follow from others are left out.
 NEWS = (Category.PLAN, Category.BYTES)
-# A block that grows by a factor so much larger or smaller than its page's is told: it tells how much memory changes.
+# If a block grows by a factor so much larger or smaller than its page's, it is shown: memory changes by the block.
 APART = 1.25
 
 

@@ -95,7 +95,7 @@ def reading_of(library: Library, config: Mapping[str, object], layout: str = "")
 def _check_rules(library: Library, name: str) -> None:
     """Raise DslError for names in a model's rules that nothing defines."""
     sink = Sink()
-    check_own(sink, library.readings[min(library.readings)], library.kinds, library.model(name))
+    check_own(sink, library.general, library.kinds, library.model(name))
     if sink.errors:
         raise DslError(*sink.errors)
 
@@ -116,8 +116,8 @@ def _matches(library: Library, config: Mapping[str, object]) -> Iterator[tuple[s
 
 
 def _general(library: Library) -> ConfigRules:
-    """The rules for all configurations: those of the first config file by name."""
-    reading = library.readings[min(library.readings)]
+    """The rules for all configurations, with the families of their kinds."""
+    reading = library.general
     return replace(
         reading, families=families(reading, (rule for kind in library.kinds.values() for rule in kind.match))
     )

@@ -68,7 +68,7 @@ def unheard(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, read:
 
 def keys_read(library: Library, own: ConfigRules | None = None) -> frozenset[str]:
     """The keys that rules for caches read, by the general rules, or by a model's `own` if they are given."""
-    reading = own or library.readings[min(library.readings)]
+    reading = own or library.general
     table, _ = _resolved(reading.words)
     rules = [*reading.caches, *(rule for kind in library.kinds.values() for rule in kind.match)]
     names = {*reading.always, *table, *(name for rule in rules for name in (*_names(rule), *rule.covers))}

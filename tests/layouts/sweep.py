@@ -41,7 +41,7 @@ def library() -> Library:
 
 @cache
 def some() -> frozenset[str]:
-    """Models of which `make test` simulates pairs: every second one, and those that are needed for every kind."""
+    """Models of which `make test` simulates pairs: every second one, and more until every kind is there."""
     return frozenset({*sorted(library().models)[1::2], *RARE})
 
 

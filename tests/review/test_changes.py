@@ -124,6 +124,17 @@ def test_costs_are_of_all_workers_together() -> None:
     assert (cost.before, cost.after, cost.subject.word) == (2 * 4096, 2 * 131_072, "per pair and 1,024 tokens")
 
 
+def cost_of(before: Needs, after: Needs) -> tuple[str, float, float]:
+    """The answer of MOVED_BYTES if the needs of a pair change: of which request, and tokens before and after."""
+    of_one_token = 2 * 8 * 128 * 2 * 32
+    old = plan("tp=4", "tp=2")
+    some = [replace(old, digest=str(needs), pairs=(replace(old.pairs[0], needs=needs),)) for needs in (before, after)]
+    (cost,) = of("MOVED_BYTES", changes(*some))
+    assert isinstance(cost.before, int)
+    assert isinstance(cost.after, int)
+    return cost.subject.word, cost.before / of_one_token, cost.after / of_one_token
+
+
 @pytest.mark.parametrize(
     ("before", "after", "tokens", "moved"),
     [
@@ -138,14 +149,7 @@ def test_a_cost_is_of_more_tokens_than_a_window_has(
     before: Needs, after: Needs, tokens: int, moved: tuple[int, int]
 ) -> None:
     """At 1,024 tokens a window of 2,048 moves no more than one of 4,096."""
-    of_one_token = 2 * 8 * 128 * 2 * 32
-    old = plan("tp=4", "tp=2")
-    some = [replace(old, digest=str(needs), pairs=(replace(old.pairs[0], needs=needs),)) for needs in (before, after)]
-    (cost,) = of("MOVED_BYTES", changes(*some))
-    assert (cost.subject.word, cost.before, cost.after) == (
-        f"per pair and {tokens:,} tokens",
-        *(count * of_one_token for count in moved),
-    )
+    assert cost_of(before, after) == (f"per pair and {tokens:,} tokens", *moved)
 
 
 @pytest.mark.parametrize(
@@ -163,14 +167,7 @@ def test_a_cost_with_a_chunk_is_the_worst_case_of_each_plan(
     before: Needs, after: Needs, tokens: int, moved: tuple[int, int]
 ) -> None:
     """One length for both would show a larger chunk as cheaper, if it lay nearer to a chunk's begin in that plan."""
-    of_one_token = 2 * 8 * 128 * 2 * 32
-    old = plan("tp=4", "tp=2")
-    some = [replace(old, digest=str(needs), pairs=(replace(old.pairs[0], needs=needs),)) for needs in (before, after)]
-    (cost,) = of("MOVED_BYTES", changes(*some))
-    assert (cost.subject.word, cost.before, cost.after) == (
-        f"per pair and {tokens:,} tokens, or more up to the end of a chunk",
-        *(count * of_one_token for count in moved),
-    )
+    assert cost_of(before, after) == (f"per pair and {tokens:,} tokens, or more up to the end of a chunk", *moved)
 
 
 def test_groups_of_one_cache_are_told_once() -> None:

@@ -23,7 +23,7 @@ ADVISED: dict[tuple[str, ...], Advice] = {}
 
 @pytest.fixture(autouse=True)
 def _each_pair_is_advised_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One answer is told in several forms."""
+    """One answer, printed in several formats."""
 
     def once(library: Library, model: str, prefill: str, decode: str, profile: MachineProfile, _: object) -> Advice:
         key = model, prefill, decode, profile.name

@@ -684,7 +684,7 @@ def test_numbers_of_drafts_that_differ_are_a_doubt(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("drafts", [0, 3])
 def test_an_engine_that_drafts_is_started_so(drafts: int) -> None:
-    """Its connector is told nothing: it learns from the engine how many tokens that drafts."""
+    """Its connector needs no option: it reads from the engine how many tokens are drafted."""
     told = answer("glm-4.5.json", "--tp", "8", "--options", f"draft_tokens={drafts}")
     flag = "--speculative-config"
     serves = [words for step in told["steps"] if "serve" in (words := shlex.split(step["run"]))]

@@ -109,7 +109,7 @@ def test_blocks_are_compared_each_time_that_they_are_named(net: Net) -> None:
 def test_a_claim_that_is_larger_than_a_message_is_refused_as_a_whole(
     net: Net, mode: str, streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By both workers of the prefill engine, of which one might have had room for it."""
+    """Both workers of the prefill engine refuse it, even one that has room for its part."""
     monkeypatch.setattr("kvplan.runtime.control.card.LARGEST", 6000)
     made, large = pair(net, mode, workers=2), tables(3, more=900)
     held(made, large)
