@@ -26,13 +26,13 @@ class ErrorCode(NamedTuple):
 @cache
 def families() -> dict[str, ErrorCode]:
     """By the first letter of codes: the source of these codes, and where to read on."""
-    return {letter: ErrorCode(title, text.strip()) for letter, title, text in FAMILY.findall(_source("codes.md"))}
+    return {letter: ErrorCode(title, text.strip()) for letter, title, text in FAMILY.findall(page("codes.md"))}
 
 
 @cache
 def written() -> dict[str, ErrorCode]:
     """The codes of codes.md, in its order."""
-    _, *sections = SECTION.split(FAMILY.sub("", _source("codes.md")))
+    _, *sections = SECTION.split(FAMILY.sub("", page("codes.md")))
     parts = zip(sections[::3], sections[1::3], sections[2::3], strict=True)
     return {code: ErrorCode(title, body.strip()) for code, title, body in parts}
 
@@ -40,12 +40,13 @@ def written() -> dict[str, ErrorCode]:
 @cache
 def words() -> dict[str, str]:
     """The words of the glossary, each with its line."""
-    found = WORD.findall(_source("glossary.md"))
+    found = WORD.findall(page("glossary.md"))
     return {word: line for said, line in found for word in said.split(", ")}
 
 
 @cache
-def _source(name: str) -> str:
+def page(name: str) -> str:
+    """The text of a page of the package."""
     return files("kvplan.cli").joinpath(name).read_text("utf-8")
 
 

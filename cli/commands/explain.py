@@ -1,4 +1,4 @@
-"""kvplan explain: a model, a pair, an engine, a kind, a plan, a code, a word of `diff`, a metric, a word.
+"""kvplan explain: a model, a pair, an engine, a kind, a plan, a code, a word of `diff`, what production shows, a word.
 
 Functions that need the compiler import it themselves, so that a code is explained without delay.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvplan.cli import complete
+from kvplan.cli import complete, on_call
 from kvplan.cli.codes import words
 from kvplan.cli.commands import explain_text
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
@@ -30,13 +30,12 @@ WORD = "word"
 # The side of an engine without options.
 ONE = "tp=1"
 CODE = re.compile(r"[A-Za-z]\d{3}")
-# The prefix of all metrics, and the suffixes that Prometheus adds to names of counters and histograms.
+# The prefix of all metrics.
 METRIC = "kvplan_"
-ADDED = re.compile(r"_(total|created|bucket|sum|count)$")
 
 
 @click.command("explain")
-@click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE|RULE|METRIC|WORD", shell_complete=complete.anything)
+@click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE|RULE|METRIC|LOG|WORD", shell_complete=complete.anything)
 @pair_options(required=False)
 @click.option("--worker", type=int, metavar="N", help="Draw what lands on decode worker N; 0 by default.")
 @layouts_option
@@ -47,10 +46,12 @@ def command(what: str, asked: AskedPairs, worker: int | None, form: str) -> None
     For a MODEL alone it shows the caches; with one side also its groups and pages; with both sides what moves, and
     where each piece lands on one decode worker. For an ENGINE: its options and what it derives. For a KIND: its
     parameters, and what it stores in which orders. Also takes a PLAN file, an error's CODE, a RULE,
-    category or verdict of diff, a METRIC of the runtime (kvplan_…), or a WORD: of the glossary, a key of layout
-    files, a parameter of a kind, an option of an engine, or a value of one.
+    category or verdict of diff, a METRIC or alert, a line of the LOG ("hold refused"), or a WORD: of the glossary, a
+    key of layout files, a parameter of a kind, an option of an engine, or a value of one.
     """
     said = _explain(what, asked, worker or 0)
+    if "code" in said and (signs := on_call.signs_of(what) or on_call.signs_of(said["code"])):
+        said["seen"] = [sign._asdict() for sign in signs]
     if worker is not None and "landing" not in said:
         from kvplan.compiler.errors import BadInput
 
@@ -76,6 +77,9 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
     if code := what.upper() if CODE.fullmatch(what) else _code_of(what):
         asked.leave_out(f"{what} is a code")
         return explain_code(code)
+    if what in on_call.alerts() or (" " in what and on_call.signs_of(what)):
+        asked.leave_out(f"{what} is an alert, or a line of the log")
+        return explain_seen(what)
     if what.rpartition(":")[2].startswith(METRIC) and not is_path(what):
         asked.leave_out(f"{what} is a metric")
         return explain_metric(what)
@@ -267,21 +271,28 @@ def explain_code(code: str) -> dict[str, Any]:
     return {"code": code, "title": title, "text": text, "more": families()[code[0]].text}
 
 
+def explain_seen(what: str) -> dict[str, Any]:
+    """An alert with its condition, or the event of a line of the log."""
+    if condition := on_call.alerts().get(what):
+        return {"code": what, "title": "an alert.", "text": condition}
+    return {"code": on_call.event(what), "title": "words of the log."}
+
+
 def explain_metric(asked: str) -> dict[str, Any]:
-    """A metric of the runtime, by its name in a Prometheus server. Raises BadInput (S022)."""
+    """A metric, by its name in a Prometheus server. Raises BadInput (S022)."""
     from kvplan.compiler.errors import BadInput
     from kvplan.dsl.text.diagnostics import listed, nearest_or_all
     from kvplan.runtime.ops.metrics import OTHER
     from kvplan.runtime.ops.prometheus import SORTS
 
     sorts = {METRIC + metric.name: (sort, metric) for sort, metrics in SORTS.items() for metric in metrics}
-    engine, _, told = asked.rpartition(":")
-    if engine:
-        raise BadInput("S022", f"{asked!r} is no metric of the runtime", f"docs/operations.md#metrics has {engine}'s")
-    name = ADDED.sub("", told)
+    engines = {on_call.plain_name(name): tells for name, tells in on_call.engine_metrics().items()}
+    name = on_call.plain_name(asked)
+    if name in engines:
+        return {"code": name, "title": f"{engines[name]}."}
     if name not in sorts:
-        raise BadInput("S022", f"there is no metric {asked!r}", nearest_or_all(name, [*sorts]))
+        raise BadInput("S022", f"there is no metric {asked!r}", nearest_or_all(name, [*sorts, *engines]))
     sort, metric = sorts[name]
     label = f"; its label {metric.label} is {listed([*metric.values, OTHER])}" if metric.label else ""
-    more = "What its value should be, alerts, and what to do: docs/operations.md."
+    more = "Alerts: docs/operations.md."
     return {"code": name, "title": metric.help, "text": f"A {sort}{label}.", "more": more}

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kvplan.cli.commands.explain_layouts import engine_text, kind_text
+from kvplan.cli.commands.explain_layouts import engine_text, kind_text, wrapped
 from kvplan.cli.terminal import table, width
 from kvplan.compiler.emit.header import notes_once
 from kvplan.compiler.words import FIGURES, interval, many, part_name
@@ -19,7 +19,7 @@ def text(said: Plain) -> str:
     """The text for a code, an engine, a kind, a pair of sides, one side, or a model; the keys of `said` tell which."""
     if "code" in said:
         texts = (textwrap.dedent(said[name]).strip() for name in ("text", "more") if name in said)
-        return "\n\n".join((f"{said['code']}: {said['title']}", *texts))
+        return "\n\n".join((f"{said['code']}: {said['title']}", *texts, *map(_sign, said.get("seen", ()))))
     if "requires" in said:
         return "\n\n".join(filter(None, (engine_text(said), said["also"])))
     if "parameters" in said:
@@ -27,6 +27,12 @@ def text(said: Plain) -> str:
     if "moves" in said:
         return _pair(said)
     return _model(said) if "caches" in said else _one_side(said)
+
+
+def _sign(sign: Plain) -> str:
+    """A row of docs/operations.md: what is seen, what it means, what to do."""
+    lines = [("seen", sign["seen"]), ("means", sign["means"]), ("do", sign["do"])]
+    return "\n".join(line for name, said in lines for line in wrapped(f"{name:6}{said}", 2, 8))
 
 
 def _model(said: Plain) -> str:

@@ -79,7 +79,7 @@ class ControlServer:
         self.address: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         if isinstance(keys, Plain):
             logs.event(
-                logs.WARNING, "plain", server=self.address, risk="anybody who reaches it may read and write memory"
+                logs.WARNING, "no keys", server=self.address, risk="anybody who reaches it may read and write memory"
             )
 
     def receive(self, most: int = MOST) -> list[tuple[bytes, Any]]:
@@ -240,7 +240,7 @@ class ControlClient(PrefillLine):
             self._socket.curve_serverkey = self.server_key
             self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
         else:
-            logs.event(logs.WARNING, "plain", client=address, risk="any process that answers there is trusted")
+            logs.event(logs.WARNING, "no keys", client=address, risk="any process that answers there is trusted")
         self._monitor = watch_client(self._socket)
         self._descriptors = descriptors(self._socket, self._monitor)
         # Needed if `close` is never called: the monitor might be collected before the socket.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from dataclasses import fields
@@ -21,6 +22,7 @@ from tests.runtime.helpers.worlds import world
 
 from kvplan.cli.codes import all_codes
 from kvplan.cli.main import main
+from kvplan.cli.on_call import signs_of
 from kvplan.compiler.api import compile_pair
 from kvplan.dsl.library import load
 from kvplan.fleet.records import EngineRecord
@@ -40,6 +42,7 @@ from kvplan.runtime.protocol.reader_table import SILENT
 from kvplan.runtime.transfer.limits import Limits
 
 PAGE = (DOCS / "operations.md").read_text()
+LOGGING = ("runtime", "store", "fleet", "registry", "integrations")
 UNITS = {"s": 1, "MiB": 1 << 20, "GiB": 1 << 30}
 SETTING = re.compile(r"\| `([\w.]+)(?:\((\w+)=…\))?` \| ([\d,]+)(?: (\w+))? \|")
 SERIES = re.compile(r"\b(?:vllm:)?kvplan_\w+")
@@ -138,6 +141,35 @@ def test_alerts_ask_for_labels_that_there_are(alert: dict[str, str]) -> None:
     for name, label, values in SELECTOR.findall(alert["expr"]):
         assert label == METRICS[name].label
         assert set(values.split("|")) <= {*METRICS[name].values, "other"}
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: str(alert["alert"]))
+def test_every_alert_says_what_to_do(alert: dict[str, str]) -> None:
+    assert signs_of(alert["alert"])
+
+
+def logged_events() -> set[str]:
+    """The names of all events that the sources log without debugging, and those that are handed on by name."""
+    found = set[str]()
+    for path in (path for room in LOGGING for path in (ROOT / room).rglob("*.py")):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            what = ast.unparse(call.func)
+            names = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            level = ast.unparse(call.args[0]) if call.args else ""
+            if what in ("logs.failure", "_logged") or (what == "logs.event" and level != "logs.DEBUG"):
+                found |= set(names[:1])
+    return found
+
+
+def test_every_event_of_the_log_has_a_row() -> None:
+    events = logged_events()
+    assert len(events) > 50
+    assert {event for event in events if not signs_of(event)} == set()
+
+
+def test_every_event_of_the_table_is_logged() -> None:
+    told = [name for cells in rows(section("Log lines")) for name in re.findall(r"`([^`]+)`", cells[0])]
+    assert sorted(told) == sorted({*told} & logged_events())
 
 
 class Announced:

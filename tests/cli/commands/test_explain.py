@@ -417,10 +417,51 @@ def test_a_metric_that_is_none_is_told_with_the_nearest() -> None:
     assert "did you mean 'kvplan_held_leases'?" in said.stderr
 
 
-def test_a_metric_of_an_engine_is_looked_up_in_the_docs() -> None:
-    said = run("vllm:kvplan_num_expired_reqs_total")
-    assert said.exit_code == 2
-    assert "docs/operations.md#metrics has vllm's" in said.stderr
+def seen(*words: str) -> list[str]:
+    """The first cell of each row that is shown."""
+    return [row["seen"] for row in answer(*words)["seen"]]
+
+
+@pytest.mark.parametrize("name", ["vllm:kvplan_num_expired_reqs_total", "vllm:kvplan_num_expired_reqs"])
+def test_a_metric_of_an_engine_is_explained(name: str) -> None:
+    assert "the lease ended before decode had it" in answer(name)["title"]
+    (row,) = seen(name)
+    assert row.startswith("R046, `is over, expired`")
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        ("hold refused", "R046, `is not held`; `hold refused`"),
+        (
+            "WARNING [holds.py:75] hold refused request=cmpl-7 error='of /x/y'",
+            "R046, `is not held`; `hold refused`",
+        ),
+        ("blocks freed unread request=a why=expired", "R046, `is over, expired`; `blocks freed unread`"),
+        ("no keys server=tcp://0.0.0.0:5600", "`no keys`"),
+        ("fleet not heard error=timeout", "R070; `fleet not told`, `fleet not heard`"),
+    ],
+)
+def test_a_line_of_the_log_is_explained(line: str, row: str) -> None:
+    (first,) = seen(line)
+    assert first.startswith(row)
+    assert "  do    " in run(line).stdout
+
+
+def test_a_line_of_the_log_has_the_rows_of_its_code() -> None:
+    event, code = sorted(seen("load failed request=cmpl-1 error=R043: not done in time"), reverse=True)
+    assert (event[:6], code[:4]) == ("`vllm:", "R043")
+    assert seen("r042") == seen("R042")
+
+
+def test_an_alert_is_explained_by_the_rows_of_its_metrics() -> None:
+    assert answer("KvplanUnread")["text"].startswith("rate(kvplan_ended_leases_total")
+    assert [row[:4] for row in seen("KvplanLeaseLost")] == ["R046"] * 3
+
+
+def test_a_code_has_the_rows_of_what_is_seen() -> None:
+    assert "\n  seen  R042;" in run("R042").stdout
+    assert "seen" not in answer("K001")
 
 
 @pytest.mark.parametrize("name", ["LeaseError", "BadRequestError", "LimitedError"])

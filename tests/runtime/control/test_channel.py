@@ -188,8 +188,8 @@ def test_plain_says_so_once_for_every_socket(caplog: pytest.LogCaptureFixture) -
         line = ControlClient(desk.address, Plain())
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        f'plain server={desk.address} risk="anybody who reaches it may read and write memory"',
-        f'plain client={desk.address} risk="any process that answers there is trusted"',
+        f'no keys server={desk.address} risk="anybody who reaches it may read and write memory"',
+        f'no keys client={desk.address} risk="any process that answers there is trusted"',
     ]
     for one in (line, desk, guarded):
         one.close()
