@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kvplan.compiler.api import warnings_of
 from kvplan.compiler.side.text import parse_side
 from kvplan.doctor.examine import ExaminedSide, stores_otherwise
-from kvplan.dsl.configs.differences import OF_MATCH
+from kvplan.dsl.configs.differences import DRAFTED, MATCH, Difference
 from kvplan.dsl.configs.new_model import NewModel, made
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.configs.unread_keys import like
@@ -29,6 +29,8 @@ RULES = (
     "if the layout is right, give the numbers in doubt in it, or say under its `config` what the keys mean, "
     "`aside: KEY` if they change no byte (docs/dsl.md#what-a-model-adds)"
 )
+NOT_ITS_DRAFT = "for a draft that is not the checkpoint's add `config: {words: {drafts: 0}}` to the layout"
+CORRECT_DRAFT = "correct the draft layers"
 RENAMED = "by the checkpoint's own names {} stores something else: give the layout `checkpoint: {{{}}}`"
 DRAFT_TOKENS = "draft_tokens"
 # The errors of a configuration that says too little for a model: rules of the layout may say the rest.
@@ -37,6 +39,8 @@ UNCOMPARED = (
     "the configuration says nothing of draft layers: those of the layout were not compared; "
     "a draft has a config.json of its own"
 )
+OWN_DRAFT = "the layout's draft is not the checkpoint's: it was not compared; a draft has a config.json of its own"
+UNREADABLE = "drafts: {}; the layout's draft layers were not compared"
 UNDRAFTED = (
     f"{DRAFT_TOKENS}, and the layout has no draft: an engine whose draft has layers stops at start-up (I005), n-grams "
     "need none"
@@ -108,28 +112,54 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
             raise
         why = f"{shown(config)} was not compared with {name}: {error.diagnostics[0].message}"
         return replace(layout_only, doubts=(why, *model.doubts), right=RULES)
-    unlike = [(each.sure, each.text(shown(config), name)) for each in new.unlike(known, name)]
+    differences = new.unlike(known, name)
     compared = model.config != ConfigRules() or any(row.right for row in new.tested)
-    standing = (*new.standing(known, name), *(() if compared else _wrong(new)))
+    standing = (*new.standing(known, name), *(() if compared else _wrong(new)), *_unreadable(model, new))
     settled = [doubt for doubt in new.doubts if doubt not in standing]
-    drafts = (UNCOMPARED,) if model.drafts and not new.found.drafts.value else ()
-    contradictions = tuple(text for sure, text in unlike if sure)
+    contradictions, unsure = ([each for each in differences if each.sure is sure] for sure in (True, False))
     unused = _unused(known, name, new, shown(config)) if contradictions or standing else ()
-    write = (CORRECT.format(new.command(str(config), layouts)),) if contradictions and not standing else ()
+    notes = (*_idle(model, new, shown(config)), *settled, *_undrafted(model, new))
     return replace(
         layout_only,
-        notes=(*(text for sure, text in unlike if not sure), *_idle(model, new, shown(config)), *settled, *drafts),
-        doubts=(*contradictions, *standing, *unused, *model.doubts),
-        right="; ".join((*write, RULES)) if contradictions or standing else COMPARE,
+        notes=(*(each.text(shown(config), name) for each in unsure), *notes),
+        doubts=(*(each.text(shown(config), name) for each in contradictions), *standing, *unused, *model.doubts),
+        right=_advice(contradictions, standing, new.command(str(config), layouts)),
         checkpoint=_names_of(new),
     )
+
+
+def _advice(contradictions: Sequence[Difference], standing: Sequence[str], command: str) -> str:
+    """What to do about contradictions and standing doubts. `command` writes the layout, but no draft layers."""
+    drafted = [each.about == DRAFTED for each in contradictions]
+    if not (drafted or standing):
+        return COMPARE
+    write = [] if standing or all(drafted) else [CORRECT.format(command)]
+    draft = [CORRECT_DRAFT, NOT_ITS_DRAFT] if any(drafted) else []
+    rules = [] if all(drafted) and not standing else [RULES]
+    return "; ".join((*write, *rules, *draft))
+
+
+def _unreadable(model: Model, new: NewModel) -> tuple[str, ...]:
+    """The doubt about a number of draft layers that is none, if the layout has draft layers."""
+    drafts = new.found.drafts
+    unreadable = model.drafts and drafts.value is None and not drafts.absent
+    return (UNREADABLE.format(drafts.doubt),) if unreadable else ()
+
+
+def _undrafted(model: Model, new: NewModel) -> tuple[str, ...]:
+    """Why draft layers of a layout were not compared, because the checkpoint has none."""
+    if not model.drafts:
+        return ()
+    if model.config.other_draft:
+        return (OWN_DRAFT,)
+    return (UNCOMPARED,) if new.found.drafts.absent else ()
 
 
 def _unused(known: Library, name: str, new: NewModel, config: str) -> tuple[str, ...]:
     """Why the configuration was read without the layout's own rules, if it has some."""
     if known.model(name).config == ConfigRules() or new.read_by == name:
         return ()
-    unlike = (each.text(config, name) for each in new.unlike(known, name) if each.what.endswith(OF_MATCH))
+    unlike = (each.text(config, name) for each in new.unlike(known, name) if each.about == MATCH)
     return tuple(UNUSED.format(text) for text in unlike)
 
 

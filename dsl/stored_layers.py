@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from kvplan.dsl.files.static_check import settled_value
+from kvplan.dsl.files.static_check import holds, settled_value
+from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.model import Cache, Model
 from kvplan.dsl.text.diagnostics import Diagnostic, layer_ranges, listed, ranges
@@ -15,7 +16,8 @@ DECLARE = (
     " keep nothing in no_cache: {mlp: …}"
 )
 ADD_DRAFT = "add a cache with `layers: drafts`, or take out `drafts`"
-IF_DRAFTED = "add when: draft_tokens > 0"
+DRAFT_TOKENS = "draft_tokens"
+IF_DRAFTED = f"write when: {DRAFT_TOKENS} > 0"
 APART = "correct `layers` of one of them"
 
 
@@ -44,7 +46,7 @@ def layer_warnings(model: Model, kinds: Mapping[str, Kind]) -> Iterator[Diagnost
     """Warnings about layers that store nothing (W004) or too much (W005), and draft layers of all sides (W006)."""
     yield from _bare(model)
     yield from _crowded(model, kinds)
-    yield from _always(model)
+    yield from _drafted(model)
 
 
 def _bare(model: Model) -> Iterator[Diagnostic]:
@@ -64,12 +66,23 @@ def _nothing(layers: Sequence[int], every: int, what: str) -> str:
     return f"{len(layers)} of {every} {what} {'stores' if len(layers) == 1 else 'store'} nothing"
 
 
-def _always(model: Model) -> Iterator[Diagnostic]:
-    """Warnings (W006) for caches of draft layers that every side stores."""
+def _drafted(model: Model) -> Iterator[Diagnostic]:
+    """Warnings (W006) for caches of draft layers that other sides than those that draft store."""
     for name, cache in model.caches.items():
-        if not cache.when and cache.layers and cache.layers[-1] >= model.layers:
-            text = f"cache '{name}' of draft layers has no `when`: sides that do not draft store it, too"
-            yield Diagnostic("W006", text, cache.span, (), IF_DRAFTED)
+        if cache.layers and cache.layers[-1] >= model.layers and (slip := _slip(cache.when)):
+            place = cache.when.tree.span if cache.when else cache.span
+            yield Diagnostic("W006", f"cache '{name}' of draft layers {slip}", place, (), IF_DRAFTED)
+
+
+def _slip(when: Expr | None) -> str:
+    """What is wrong with the condition of a draft; empty if nothing is, or if it depends on other options, too."""
+    if not when:
+        return "has no `when`: sides that do not draft store it, too"
+    if holds(when, {DRAFT_TOKENS: 0}):
+        return f"has `when: {when.text}`: sides that do not draft store it, too"
+    if holds(when, {DRAFT_TOKENS: 1}) is False:
+        return f"has `when: {when.text}`: sides that draft one token do not store it"
+    return ""
 
 
 def _crowded(model: Model, kinds: Mapping[str, Kind]) -> Iterator[Diagnostic]:

@@ -10,7 +10,7 @@ from kvplan.dsl.configs.recognise import RecognisedModel
 from kvplan.dsl.configs.same_model import MODEL_TYPE, conditions_of, params_of, renamed
 from kvplan.dsl.rules.answers import Answer
 from kvplan.dsl.rules.rule import LIMIT
-from kvplan.dsl.schema.kind import Kind
+from kvplan.dsl.schema.kind import STATE, Kind
 from kvplan.dsl.schema.model import Cache, Model
 from kvplan.dsl.text.diagnostics import layer_ranges, listed, ranges
 from kvplan.dsl.text.grouped import grouped
@@ -21,7 +21,8 @@ _Known = tuple[Cache, Mapping[str, object]]
 MODEL = ("layers", "dtype", "query_heads")
 CONDITIONS = ("when", "optional")
 ALONE = "caches of kind"
-OF_MATCH = " of match"
+# What differences may be about.
+MATCH, DRAFTED = "match", "drafts"
 # The keys of a configuration that give the words of `checkpoint`.
 KEYS_OF = {"architecture": "architectures", MODEL_TYPE: MODEL_TYPE}
 
@@ -31,6 +32,7 @@ class Difference:
     """A number or cache about which a configuration and a layout disagree, with both values in words.
 
     `keys` are the keys of the configuration that give the value. `sure` is false if it does not contradict the layout.
+    `about` is MATCH or DRAFTED if it is about the layout's `match` or its draft layers.
     """
 
     what: str
@@ -38,6 +40,7 @@ class Difference:
     layout: str
     keys: tuple[str, ...] = ()
     sure: bool = True
+    about: str = ""
 
     def text(self, config: str, layout: str) -> str:
         """`layer 3: window of sliding: 512 in config.json (sliding_window), 256 in mine`."""
@@ -64,7 +67,8 @@ def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, 
     drafts = range(layout.layers, layout.layers + layout.drafts) if found.drafts.value else ()
     drafted = ((each, layer) for layer in drafts for each in compare.draft(layer))
     for each, layers in grouped((*own, *drafted)).items():
-        yield Difference(f"{layer_ranges(layers)}: {each.what}", *each.values, each.keys, each.sure)
+        what = f"{layer_ranges(layers)}: {each.what}"
+        yield Difference(what, *each.values, each.keys, each.sure, DRAFTED if layers[-1] >= layout.layers else "")
 
 
 def _own(model: Model, name: str) -> object:
@@ -84,10 +88,11 @@ def _number(what: str, answer: Answer, configured: object, layout: object) -> Di
 
 
 def _drafts(configured: Answer, layout: Model) -> Iterator[Difference]:
-    """The difference in the number of draft layers. A layout without any contradicts none: an engine may not draft."""
-    if configured.value and configured.value != layout.drafts:
+    """The difference in the number of draft layers. A layout without any contradicts none: an engine may not draft. Nor
+    does one whose draft is not the checkpoint's."""
+    if configured.value not in (None, layout.drafts) and not layout.config.other_draft:
         sure = layout.drafts > 0 and not configured.doubt
-        yield Difference("drafts", str(configured.value), str(layout.drafts), configured.sources, sure)
+        yield Difference("drafts", str(configured.value), str(layout.drafts), configured.sources, sure, DRAFTED)
 
 
 def _matched(found: RecognisedModel, layout: Model) -> Iterator[Difference]:
@@ -98,7 +103,7 @@ def _matched(found: RecognisedModel, layout: Model) -> Iterator[Difference]:
         said = spoken(value)
         if not {*said} & {*wanted}:
             sure = isinstance(value, int)
-            yield Difference(f"{key}{OF_MATCH}", listed(said, "and"), listed(wanted), (key,), sure)
+            yield Difference(f"{key} of match", listed(said, "and"), listed(wanted), (key,), sure, MATCH)
 
 
 def _shared(found: RecognisedModel, configured: Sequence[int], layout: Sequence[int]) -> Iterator[Difference]:
@@ -128,10 +133,19 @@ class _Layers:
     layout: Model
 
     def draft(self, layer: int) -> Iterator[_AtLayer]:
-        """The differences between a draft layer of the layout and the layer of the model that is most like it."""
-        alike = {tuple(cache.name for cache in _caches(self.made, own)): own for own in range(self.made.layers)}
-        every = [tuple(self.at(own, layer, CONDITIONS)) for own in alike.values()]
-        yield from min(every, key=_weight)
+        """The differences between a draft layer of the layout and the layer of the model that is most like it. If there
+        are none, those between it and other sorts of layers, any of which may be the right one."""
+        every = [tuple(self.at(own, layer, CONDITIONS)) for own in self._drafting()]
+        nearest = min(every, key=_weight)
+        yield from nearest or dict.fromkeys(_either(each) for other in every for each in other)
+
+    def _drafting(self) -> list[int]:
+        """A layer of each sort that a draft may be like: one that keeps tokens, unless all layers keep states."""
+        sorts = {tuple(cache.name for cache in _caches(self.made, own)): own for own in range(self.made.layers)}
+        return [own for own in sorts.values() if self._keeps_tokens(own)] or [*sorts.values()]
+
+    def _keeps_tokens(self, layer: int) -> bool:
+        return any(self.kinds[cache.kind].store != STATE for cache in _caches(self.made, layer))
 
     def at(self, own: int, layer: int, but: Sequence[str] = ()) -> Iterator[_AtLayer]:
         """The differences between a layer of the configuration, `own`, and one of the layout, without the keys `but`.
@@ -173,6 +187,12 @@ class _Layers:
         if configured != stored:
             known = configured > stored or layer not in self.found.unjudged
             yield _AtLayer(f"{ALONE} {kind}", (str(configured) if known else "unknown", str(stored)), (), True)
+
+
+def _either(each: _AtLayer) -> _AtLayer:
+    """A difference as one of two values that the configuration leaves open."""
+    configured, stored = each.values
+    return replace(each, values=(f"{stored} or {configured}", stored), sure=False)
 
 
 def _weight(found: Sequence[_AtLayer]) -> tuple[int, int]:

@@ -81,15 +81,23 @@ def at_layer(facts: ForeignValues, layer: int, about: tuple[tuple[str, Expr], ..
 def reading_of(library: Library, config: Mapping[str, object], layout: str = "") -> tuple[ConfigRules, str]:
     """The rules to read a configuration by, and the model whose `match` fits best, empty if none. Raises DslError.
 
-    A `layout` that has rules of its own, and whose `match` holds, fits best.
+    A `layout` that has rules of its own, and whose `match` holds, fits best. Of models that fit alike, one with the
+    checkpoint's own draft does.
     """
     general = _general(library)
     scores = {model: score for model, score, _ in _matches(library, config)}
     own = layout if scores.get(layout) and library.model(layout).config != ConfigRules() else ""
-    name = own or max(["", *scores], key=lambda model: scores.get(model, 0))
+    name = own or _best(library, scores)
     if name and not library.shipped("model", name):
         _check_rules(library, name)
     return (over(general, library.model(name).config) if name else general), name
+
+
+def _best(library: Library, scores: Mapping[str, int]) -> str:
+    """The model with the highest score, empty if all are 0."""
+    highest = max(scores.values(), default=0)
+    best = [model for model, score in scores.items() if score == highest > 0]
+    return next((model for model in best if not library.model(model).config.other_draft), next(iter(best), ""))
 
 
 def _check_rules(library: Library, name: str) -> None:

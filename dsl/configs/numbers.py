@@ -12,7 +12,7 @@ from kvplan.dsl.text.diagnostics import fault, listed, nearest_or_all
 from kvplan.dsl.text.source import SourceSpan
 
 # Words that config files give a meaning to.
-COUNT, DTYPE, HEADS, RUNS, DRAFTS = "layers", "dtype", "query_heads", "runs", "drafts"
+COUNT, DTYPE, HEADS, RUNS = "layers", "dtype", "query_heads", "runs"
 MOST_RUNS = 100
 NO_DTYPE = "it does not say the model's element type"
 NO_LAYERS = "it does not say how many layers there are"
@@ -49,10 +49,10 @@ def dtype_of(facts: ForeignValues, place: SourceSpan) -> Answer:
     return answer.giving(dtype)
 
 
-def number_of(facts: ForeignValues, word: str) -> Answer:
-    """The number from 1 that a word gives; an answer without a value if it is not known."""
+def number_of(facts: ForeignValues, word: str, least: int = 1) -> Answer:
+    """The number from `least` that a word gives; an answer without a value if it is not known."""
     answer = _word(facts, word)
-    usable = isinstance(answer.value, int) and not isinstance(answer.value, bool) and answer.value > 0
+    usable = isinstance(answer.value, int) and not isinstance(answer.value, bool) and answer.value >= least
     return answer if usable else answer.refused(f"left out: {_why(answer)}")
 
 

@@ -14,13 +14,13 @@ from kvplan.dsl.configs.class_defaults import TYPE, filled
 from kvplan.dsl.configs.families import BY_DEFAULT, at_layer, facts_of, layered, nested
 from kvplan.dsl.configs.foreign_keys import Names, names_of
 from kvplan.dsl.configs.naming import numbered
-from kvplan.dsl.configs.numbers import CORRECT, COUNT, DRAFTS, HEADS, dtype_of, layers_of, number_of, runs_of
+from kvplan.dsl.configs.numbers import CORRECT, COUNT, HEADS, dtype_of, layers_of, number_of, runs_of
 from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
 from kvplan.dsl.configs.unread_keys import asked_keys, like, unread
 from kvplan.dsl.files.rule_check import LAYER, RUN
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
 from kvplan.dsl.rules.rule import RuleMatch, apply, judged
-from kvplan.dsl.schema.config import ConfigRules
+from kvplan.dsl.schema.config import DRAFTS, ConfigRules
 from kvplan.dsl.schema.kind import Kind, Rule
 from kvplan.dsl.text.diagnostics import fault, listed
 from kvplan.dsl.text.grouped import grouped
@@ -130,7 +130,7 @@ def recognise(
         remarks=tuple(dict.fromkeys(remarks)),
         doubts=tuple(dict.fromkeys(doubts)),
         unsure={text: rule.of for rule, text in said if rule.of},
-        drafts=number_of(facts, DRAFTS),
+        drafts=number_of(facts, DRAFTS, 0),
         mlp=_bare(layer_facts, caches, BARE),
         shared=_bare(layer_facts, caches, SHARES),
         unjudged=open_layers.every,

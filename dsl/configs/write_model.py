@@ -7,11 +7,11 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from kvplan.dsl.configs.numbers import DRAFTS
 from kvplan.dsl.configs.recognise import RecognisedCache, RecognisedModel
 from kvplan.dsl.lang.nodes import Name, Number
 from kvplan.dsl.rules.answers import Answer, ForeignValues
 from kvplan.dsl.rules.rule import LIMIT
+from kvplan.dsl.schema.config import DRAFTS
 from kvplan.dsl.schema.kind import Param
 
 WIDTH = 120

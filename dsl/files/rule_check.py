@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
 from kvplan.dsl.lang.nodes import Expr, used
-from kvplan.dsl.schema.config import ConfigRules, RemarkRule
+from kvplan.dsl.schema.config import DRAFTS, ConfigRules, RemarkRule
 from kvplan.dsl.schema.fields import check_names, check_sentence, placeholders
 from kvplan.dsl.schema.kind import Kind, Rule
 from kvplan.dsl.schema.model import Model
@@ -18,7 +18,7 @@ LAYER, RUN = "layer", "run"
 # Names that are known of every configuration; `unsaid` never has a value.
 ALWAYS = frozenset({LAYER, RUN, "class_known", "class_open", "served_as", "unsaid"})
 # Words that are read by their names, beside those that `ConfigRules.always` lists.
-NAMED = ("drafts", "shared")
+NAMED = (DRAFTS, "shared")
 # Numbers of a model that a remark may be about, beside parameters of kinds.
 NUMBERS = ("dtype", "layers", "query_heads")
 # Ratio (difflib) from which an unknown name is a misspelling. Other configurations may have keys that no file lists.

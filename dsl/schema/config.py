@@ -26,6 +26,8 @@ NAMES = ListShape(TextShape("name"), bare=True)
 PATTERNS = ListShape(TextShape("pattern"), bare=True)
 WORDS = MapShape(FOREIGN)
 WORDS_DOC = "names for what a configuration says, in this order; each may use those before it"
+# The word for the number of draft layers.
+DRAFTS = "drafts"
 REMARKS_DOC = "sentences to print about a configuration"
 
 
@@ -118,6 +120,11 @@ class ConfigRules(DocumentKeys):
         "keys of many models that no cache depends on; if a model's class is unknown and nobody compared it, any other"
         " key that no rule reads is a doubt",
     )
+
+    @property
+    def other_draft(self) -> bool:
+        """Whether the rules say `drafts: 0`: the model's draft, if it has one, is not the checkpoint's."""
+        return any(word == DRAFTS and expr.text == "0" for word, expr in self.words)
 
 
 @dataclass(frozen=True, slots=True)

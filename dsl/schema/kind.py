@@ -35,7 +35,8 @@ from kvplan.dsl.schema.shapes import (
 from kvplan.dsl.text.yaml_reader import Named, Tree, YamlScalar
 
 TYPES = ("int", "dtype", "name", "sizes")
-STORES = ("tokens", "ring", "state")
+STATE = "state"
+STORES = ("tokens", "ring", STATE)
 ALL = "all"
 LENGTH, CONTEXT = "[a-z][a-z0-9_]*", "context"
 WHOSE = NameShape("kind", (*STORES, "default"))

@@ -93,9 +93,22 @@ def test_a_draft_that_every_side_stores_is_a_warning_everywhere(tmp_path: Path) 
     code, said = check(tmp_path, more="drafts: 1", caches=DRAFT.replace(", when: draft_tokens > 0", ""))
     sentence = "cache 'draft' of draft layers has no `when`: sides that do not draft store it, too"
     assert (code, f"warning[W006]: {sentence}" in said) == (0, True)
-    assert "= add when: draft_tokens > 0" in said
+    assert "= write when: draft_tokens > 0" in said
     text = compile_pair(load([tmp_path / "toy.yaml"]), "toy", "tp=1", "tp=1").text
     assert f"In doubt: {sentence} (W006)" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("when", "slip"),
+    [
+        ("draft_tokens >= 0", "sides that do not draft store it, too"),
+        ("draft_tokens == 0", "sides that do not draft store it, too"),
+        ("draft_tokens > 1", "sides that draft one token do not store it"),
+    ],
+)
+def test_a_draft_with_another_condition_is_a_warning(when: str, slip: str, tmp_path: Path) -> None:
+    code, said = check(tmp_path, more="drafts: 1", caches=DRAFT.replace("draft_tokens > 0", when))
+    assert (code, f"warning[W006]: cache 'draft' of draft layers has `when: {when}`: {slip}" in said) == (0, True), said
 
 
 def test_every_shipped_model_declares_its_layers() -> None:
