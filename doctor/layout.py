@@ -22,12 +22,12 @@ from kvplan.dsl.text.diagnostics import DslError, close
 from kvplan.dsl.text.source import SourceSpan, shown
 
 UNUSED = "the layout's `config` was not used, because its `match` does not hold: {}"
-IDLE = "`aside` of the layout's `config` lists `{}`, which {} lacks"
+IDLE = "`no_effect` of the layout's `config` lists `{}`, which {} lacks"
 COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then name the file that is right with --layout"
 CORRECT = "correct the layout: `{}` writes what CONFIG.JSON says"
 RULES = (
     "if the layout is right, give the numbers in doubt in it, or say under its `config` what the keys mean, "
-    "`aside: KEY` if they change no byte (docs/dsl.md#what-a-model-adds)"
+    "`no_effect: KEY` if they change no byte (docs/dsl.md#what-a-model-adds)"
 )
 NOT_ITS_DRAFT = "for a draft that is not the checkpoint's add `config: {words: {drafts: 0}}` to the layout"
 CORRECT_DRAFT = "correct the draft layers"
@@ -164,9 +164,9 @@ def _unused(known: Library, name: str, new: NewModel, config: str) -> tuple[str,
 
 
 def _idle(model: Model, new: NewModel, config: str) -> Iterator[str]:
-    """Sentences on keys under `aside` that the configuration does not have."""
+    """Sentences on keys under `no_effect` that the configuration does not have."""
     given = [*new.found.facts.values]
-    for pattern in model.config.aside:
+    for pattern in model.config.no_effect:
         if not any(like(key.lower(), (pattern,)) for key in given):
             near = close(pattern, given)
             yield IDLE.format(pattern, config) + (f": did you mean '{near[0]}'?" if near else "")

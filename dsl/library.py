@@ -25,7 +25,7 @@ from kvplan.dsl.files.kinds import parse_kind
 from kvplan.dsl.files.lazy import LazyFiles
 from kvplan.dsl.files.machines import parse_machine
 from kvplan.dsl.files.models import ModelReferences, parse_model
-from kvplan.dsl.files.rule_check import check_kind, check_own, check_reading, check_words
+from kvplan.dsl.files.rule_check import check_kind, check_own, check_reading, check_words, listed_slips
 from kvplan.dsl.files.static_check import doubts_of
 from kvplan.dsl.files.tile_check import tile_error
 from kvplan.dsl.files.variants import check_variants, extended, place, variant
@@ -281,12 +281,23 @@ class Library:
         return None if sink.errors else model
 
     def doubts(self, path: Path) -> list[Diagnostic]:
-        """The warnings (W…) about the models of a file without errors."""
+        """The warnings (W…) about the models or the kind of a file without errors."""
         models = self.models_of(path)
         engines = self._good_engines if models else []
         told = [Diagnostic("W001", text, _of_doubts(model)) for model in models for text in model.doubts]
         told += [each for model in models for each in self.layer_doubts(model)]
+        told += self._key_doubts(path)
         return [*told, *(doubt for model in models for doubt in self.number_doubts(model, engines))]
+
+    def _key_doubts(self, path: Path) -> list[Diagnostic]:
+        """The warnings about keys of configurations that rules in a file list (W007)."""
+        of_models = [(model.config.no_effect, model.config.caches) for model in self.models_of(path)]
+        kinds = (guarded(Sink(), partial(self.kind, name)) for name in self._named_in("kind", path))
+        rules = [each for each in (*of_models, *(((), kind.match) for kind in kinds if kind)) if any(each)]
+        reading = guarded(Sink(), lambda: self.general) if rules else None
+        if reading is None:
+            return []
+        return [doubt for each in rules for doubt in listed_slips(*each, reading, self._readable)]
 
     def number_doubts(self, model: Model, engines: Sequence[Engine]) -> list[Diagnostic]:
         """The warnings about a model's numbers: doubts of kinds (W002), failed expectations of engines (W003)."""

@@ -154,7 +154,7 @@ def _other_models(config: Mapping[str, object], reading: ConfigRules) -> tuple[s
     """The mappings in a configuration that have a number of layers, but that no rule reads."""
     counts = next((expr.names for word, expr in reading.words if word == COUNT), frozenset())
     mappings = ((key, value) for key, value in config.items() if isinstance(value, Mapping))
-    return tuple(k for k, v in mappings if counts & v.keys() and not like(k.lower(), reading.aside))
+    return tuple(k for k, v in mappings if counts & v.keys() and not like(k.lower(), reading.no_effect))
 
 
 def _by_default(layers: Answer, caches: Sequence[RecognisedCache], release: str) -> tuple[str, ...]:

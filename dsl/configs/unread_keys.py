@@ -57,7 +57,7 @@ def unread(
 
 def unheard(chain: tuple[Mapping[str, object], ...], reading: ConfigRules, read: frozenset[str]) -> tuple[str, ...]:
     """The keys that no rule reads for any model, and that no list names: only the model's code says what they mean."""
-    known = (*reading.aside, *reading.common)
+    known = (*reading.no_effect, *reading.common)
     given = dict.fromkeys(key for mapping in chain for key, value in mapping.items() if says(value))
     return tuple(
         key
@@ -95,11 +95,11 @@ def family(key: str, reading: ConfigRules) -> str:
 
 
 def suspect(key: str, reading: ConfigRules) -> bool:
-    """Whether a key may be about caches, by its family or its looks. A `*` in `aside` hides no key of a family."""
+    """Whether a key may be about caches, by its family or its looks. A `*` in `no_effect` hides no key of a family."""
     word = key.lower()
     if family(key, reading) in reading.families:
-        return word not in reading.aside
-    return like(word, reading.about) and not like(word, reading.aside)
+        return word not in reading.no_effect
+    return like(word, reading.about) and not like(word, reading.no_effect)
 
 
 def _unread(
@@ -118,7 +118,7 @@ def _unread(
 def _resembles(key: str, missing: frozenset[str], reading: ConfigRules) -> bool:
     """Whether a key contains all words of a missing one, or is spelled almost like one."""
     word = key.lower()
-    if like(word, reading.aside):
+    if like(word, reading.no_effect):
         return False
     return any(f"_{name}_" in f"_{word}_" for name in missing) or bool(get_close_matches(word, missing, 1, NEARLY))
 

@@ -10,7 +10,7 @@ from kvplan.dsl.schema.config import DRAFTS, ConfigRules, RemarkRule
 from kvplan.dsl.schema.fields import check_names, check_sentence, placeholders
 from kvplan.dsl.schema.kind import Kind, Rule
 from kvplan.dsl.schema.model import Model
-from kvplan.dsl.text.diagnostics import Sink, nearest
+from kvplan.dsl.text.diagnostics import Diagnostic, Sink, nearest
 from kvplan.dsl.text.yaml_reader import YamlScalar
 
 # Names in words about a layer: its number, and the number of the run of that layer, from 0.
@@ -23,6 +23,9 @@ NAMED = (DRAFTS, "shared")
 NUMBERS = ("dtype", "layers", "query_heads")
 # Ratio (difflib) from which an unknown name is a misspelling. Other configurations may have keys that no file lists.
 SLIP = 0.85
+# The ratio for keys in lists: nothing says there that an unknown key is meant, so it is only a warning.
+LISTED_SLIP = 0.92
+CORRECT_KEY = "correct it, unless your configuration has such a key"
 DECLARE = "list it under keys if configurations have it"
 
 
@@ -62,18 +65,32 @@ def check_own(sink: Sink, reading: ConfigRules, kinds: Mapping[str, Kind], model
     """Report names in a model's `config` and `match` that are spelled almost like known ones (E005), words that nothing
     reads (K001), and unknown numbers of remarks (K008)."""
     own, words = model.config, dict(model.config.words)
-    known = {*_known(reading), *words, *own.aside, *(key for rule in own.caches for key in rule.covers)}
+    known = {*_known(reading), *words, *own.no_effect, *(key for rule in own.caches for key in rule.covers)}
     for key in (key for key in model.match if key not in known and _slips(key, known)):
         _unknown(sink, key, known)
     for word, expr in words.items():
-        _check_slips(sink, expr, known, "aside", word)
+        _check_slips(sink, expr, known, "no_effect", word)
     rules = (expr for rule in own.caches for expr in _exprs(rule))
     for expr in (*rules, *(remark.when for remark in own.remarks)):
-        _check_slips(sink, expr, known, "aside")
+        _check_slips(sink, expr, known, "no_effect")
     for say in (remark.say for remark in own.remarks):
         check_sentence(sink, say, {*known, *(name for name in placeholders(say) if not _slips(name, known))})
     _check_read(sink, words, {*_asked(reading), *_of_kinds(kinds), *_asked(own), *_known(reading)})
     _check_numbers(sink, own.remarks, kinds)
+
+
+def listed_slips(
+    listed: Iterable[str], rules: Iterable[Rule], reading: ConfigRules, kinds: Iterable[Kind]
+) -> Iterator[Diagnostic]:
+    """Warnings (W007) for keys that are `listed` or that `rules` cover, and that are spelled almost like known ones."""
+    rules = [*rules]
+    others = (key for kind in kinds for rule in kind.match if rule not in rules for key in rule.covers)
+    known = {*_keys(reading), *reading.no_effect, *reading.common, *others}
+    for key in (*listed, *(key for rule in rules for key in rule.covers)):
+        near = get_close_matches(key, known, 1, LISTED_SLIP) if "*" not in key and key not in known else []
+        if near and isinstance(key, YamlScalar):
+            text = f"`{key}` is no known key of configurations, and is spelled almost like `{near[0]}`"
+            yield Diagnostic("W007", text, key.span, (), CORRECT_KEY)
 
 
 def _known(reading: ConfigRules) -> set[str]:

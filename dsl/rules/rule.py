@@ -137,7 +137,7 @@ def parse_own(sink: Sink, tree: Tree | None, params_of: Params) -> ConfigRules:
         for rule in own:
             _check_required(sink, rule, cache, params_of(rule.kind) or {})
         rules += tuple(replace(rule, name=cache, tree=cache) for rule in own)
-    return ConfigRules(words=tuple(keys.words.items()), remarks=keys.remarks, caches=rules, aside=keys.aside)
+    return ConfigRules(words=tuple(keys.words.items()), remarks=keys.remarks, caches=rules, no_effect=keys.no_effect)
 
 
 def _check_required(sink: Sink, rule: Rule, cache: YamlScalar, params: Mapping[str, Param]) -> None:
@@ -167,4 +167,4 @@ def over(general: ConfigRules, own: ConfigRules) -> ConfigRules:
             raise fault("E007", message, expr.tree.span, help=help)
         words = (*words[:at], (name, expr), *words[at:])
     remarks, caches = (*general.remarks, *own.remarks), (*own.caches, *general.caches)
-    return replace(general, words=words, remarks=remarks, caches=caches, aside=(*general.aside, *own.aside))
+    return replace(general, words=words, remarks=remarks, caches=caches, no_effect=(*general.no_effect, *own.no_effect))

@@ -112,7 +112,7 @@ class ConfigRules(DocumentKeys):
     plain: tuple[str, ...] = key(
         NAMES, "first words of keys that say nothing of what they are about: they make no family"
     )
-    aside: tuple[str, ...] = key(
+    no_effect: tuple[str, ...] = key(
         PATTERNS, "keys that look so and change no byte of a cache; `*` hides no key of a family that a rule reads"
     )
     common: tuple[str, ...] = key(
@@ -135,7 +135,7 @@ class OwnKeys(FormKeys):
         "rules for caches, in place of a kind's own where one holds",
     )
     remarks: tuple[RemarkRule, ...] = key(ListShape(REMARK), REMARKS_DOC)
-    aside: tuple[str, ...] = key(PATTERNS, "keys of this model that change no byte of a cache")
+    no_effect: tuple[str, ...] = key(PATTERNS, "keys of this model that change no byte of a cache")
 
 
 OWN = Form("config", OwnKeys)

@@ -632,7 +632,7 @@ def test_a_checkpoint_s_name_by_which_an_engine_stores_another_layout_is_a_doubt
     ("rules", "code"),
     [
         ("", 4),
-        ("match: {architectures: Gemma3ForConditionalGeneration}\nconfig: {aside: attention_sink_tokens}\n", 0),
+        ("match: {architectures: Gemma3ForConditionalGeneration}\nconfig: {no_effect: attention_sink_tokens}\n", 0),
         (
             "match: {architectures: Gemma3ForConditionalGeneration}\nconfig: {caches: {sliding: {kind: gqa, "
             "when: slides, heads: kv_heads, dim: head_dim, window: attended, sink: attention_sink_tokens}}}\n",
@@ -655,7 +655,7 @@ def test_a_key_that_nobody_read_is_a_doubt_until_rules_of_the_layout_know_it(
 
 
 @pytest.mark.parametrize(
-    ("match", "aside", "said"),
+    ("match", "key", "said"),
     [
         ("Gemma3ForConditionalGeneration", "attention_sink_token", "did you mean 'attention_sink_tokens'?"),
         (
@@ -665,12 +665,12 @@ def test_a_key_that_nobody_read_is_a_doubt_until_rules_of_the_layout_know_it(
         ),
     ],
 )
-def test_rules_of_the_layout_that_change_nothing_are_named(match: str, aside: str, said: str, tmp_path: Path) -> None:
+def test_rules_of_the_layout_that_change_nothing_are_named(match: str, key: str, said: str, tmp_path: Path) -> None:
     config = json.loads((CONFIGS / "gemma-3-27b.json").read_text())
     config["text_config"]["attention_sink_tokens"] = 4
     (tmp_path / "config.json").write_text(json.dumps(config))
     layout = Path(own(tmp_path))
-    layout.write_text(f"{layout.read_text()}match: {{architectures: {match}}}\nconfig: {{aside: {aside}}}\n")
+    layout.write_text(f"{layout.read_text()}match: {{architectures: {match}}}\nconfig: {{no_effect: {key}}}\n")
     told = run(tmp_path / "config.json", "--layout", str(layout))
     assert (told.exit_code, said in told.stdout) == (4, True)
     assert "`attention_sink_tokens` was not read" in told.stdout
@@ -749,7 +749,7 @@ def test_two_spellings_that_differ_are_a_doubt_whatever_the_layout_gives(tmp_pat
     told = answer(tmp_path / "config.json", "--layout", "llama-3.1-8b")["model"]
     assert "num_key_value_heads says 8, n_head_kv says 4: the first is used" in str(told["doubts"])
     layout = tmp_path / "mine.yaml"
-    rules = "config: {words: {said_heads: num_key_value_heads}, aside: n_head_kv}\n"
+    rules = "config: {words: {said_heads: num_key_value_heads}, no_effect: n_head_kv}\n"
     layout.write_text(f"kvplan: 1\nmodel: mine\nextends: llama-3.1-8b\n{rules}")
     assert not answer(tmp_path / "config.json", "--layout", str(layout))["model"]["doubts"]
 

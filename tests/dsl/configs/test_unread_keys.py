@@ -14,7 +14,7 @@ from kvplan.dsl.library import load
 
 LIBRARY = load()
 READING, _ = reading_of(LIBRARY, {})
-OPEN = [pattern for pattern in READING.aside if "*" in pattern]
+OPEN = [pattern for pattern in READING.no_effect if "*" in pattern]
 
 
 def test_families_are_those_of_the_keys_that_kinds_read() -> None:
@@ -32,7 +32,7 @@ def test_a_key_of_a_family_is_never_overlooked(key: str) -> None:
 @pytest.mark.parametrize("pattern", OPEN)
 def test_no_open_pattern_hides_a_key_of_a_family(pattern: str) -> None:
     keys = [f"{name}_{pattern.strip('*_')}" for name in READING.families]
-    assert [key for key in keys if key not in READING.aside and not suspect(key, READING)] == []
+    assert [key for key in keys if key not in READING.no_effect and not suspect(key, READING)] == []
 
 
 @pytest.mark.parametrize("pattern", OPEN)
@@ -42,7 +42,7 @@ def test_an_open_pattern_is_a_part_of_a_model_or_a_noun_and_no_family(pattern: s
     assert not pattern.startswith(word) or family(word, READING) not in {"", *READING.families}
 
 
-@pytest.mark.parametrize("key", sorted({*READING.aside} - {*OPEN}))
+@pytest.mark.parametrize("key", sorted({*READING.no_effect} - {*OPEN}))
 def test_a_key_that_is_set_aside_would_be_named_otherwise(key: str) -> None:
     """A key that nothing would name needs no entry, and an entry that is written in capitals would never be found."""
     assert key == key.lower()
