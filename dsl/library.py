@@ -49,6 +49,8 @@ from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, Yam
 
 T = TypeVar("T")
 LIBRARIES = 8
+EIGHT_BITS = "dtype: {}: a model computes with 16 bits or more, and caches of 8 bits are a side's"
+EIGHT_HELP = "write what the checkpoint says, bf16 for example, and give sides kv_dtype=fp8"
 # Files by type, then by the name of the model, kind or engine that they describe.
 NamedFiles = dict[str, dict[str, Path]]
 
@@ -302,7 +304,11 @@ class Library:
     def number_doubts(self, model: Model, engines: Sequence[Engine]) -> list[Diagnostic]:
         """The warnings about a model's numbers: doubts of kinds (W002), failed expectations of engines (W003)."""
         caches = [(self.kind(cache.kind), cache) for cache in model.caches.values()]
-        return [doubt for kind, cache in caches for doubt in doubts_of(kind, cache, model.values, engines)]
+        found = [doubt for kind, cache in caches for doubt in doubts_of(kind, cache, model.values, engines)]
+        small = dtypes.SIZES[model.dtype] == 1 and model.word("dtype")
+        return (
+            [Diagnostic("W002", EIGHT_BITS.format(model.dtype), small.span, (), EIGHT_HELP), *found] if small else found
+        )
 
     def layer_doubts(self, model: Model) -> list[Diagnostic]:
         """The warnings about what a model's layers store (W004 to W006)."""

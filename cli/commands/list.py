@@ -43,6 +43,8 @@ def command(words: tuple[str, ...], architecture: bool, layouts: tuple[Path, ...
         [head for head in library.heads(file_type) if _has_words(words, head.name, head.title, *head.kinds)]
         for file_type in ("model", "kind", "engine", "machine")
     )
+    # One's own models are few among the shipped ones.
+    models = sorted(models, key=lambda model: library.shipped("model", model.name))
     if form == "json":
         click.echo(json.dumps(_answer(library, models, kinds, engines, machines), indent=2))
         return

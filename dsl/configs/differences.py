@@ -171,11 +171,17 @@ class _Layers:
         (cache, configured), (other, stored) = mine, theirs
         params = (n for n in self.kinds[cache.kind].params if n in {*cache.params, *other.params})
         for name in (*params, *CONDITIONS, *_limits(mine, theirs)):
-            values = _said(configured, name), _said(stored, name)
+            values = self._words(cache, name, configured), self._words(other, name, stored)
             if values[0] != values[1]:
                 answer = self._answer(cache, name)
                 sure = not answer.doubt and name not in self.found.unsure.values() and not _moves_all(other, name)
                 yield _AtLayer(f"{name} of {other.name}", values, answer.sources, sure)
+
+    def _words(self, cache: Cache, name: str, values: Mapping[str, object]) -> str:
+        """A value in words. A default that depends on a side is `the side's kv_dtype`."""
+        param = self.kinds[cache.kind].params.get(name)
+        said, default = _said(values, name), param.default if param else None
+        return f"the side's {said}" if default and default.names and said == default.text else said
 
     def _answer(self, cache: Cache, name: str) -> Answer:
         params = next(found.params for found in self.found.caches if found.name == cache.name)

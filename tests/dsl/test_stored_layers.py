@@ -111,6 +111,15 @@ def test_a_draft_with_another_condition_is_a_warning(when: str, slip: str, tmp_p
     assert (code, f"warning[W006]: cache 'draft' of draft layers has `when: {when}`: {slip}" in said) == (0, True), said
 
 
+@pytest.mark.parametrize(("dtype", "warned"), [("fp8", True), ("f16", False)])
+def test_a_model_with_an_element_type_of_8_bits_is_a_warning(dtype: str, warned: bool, tmp_path: Path) -> None:
+    """It is nearly always the type of a side's caches."""
+    path, text = tmp_path / "toy.yaml", MODEL.format(more="", windows="!= 3", caches="")
+    path.write_text(text.replace("dtype: bf16", f"dtype: {dtype}"))
+    said = CliRunner().invoke(main, ["check", str(path)]).output
+    assert ("warning[W002]: dtype: fp8: " in said, "give sides kv_dtype=fp8" in said) == (warned, warned), said
+
+
 def test_every_shipped_model_declares_its_layers() -> None:
     library = load()
     assert [name for name in library.models if library.model(name).undeclared] == []

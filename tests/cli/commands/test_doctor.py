@@ -790,6 +790,11 @@ def test_needs_that_move_more_than_layers_read_are_noted(tmp_path: Path) -> None
     assert [each for each in told["notes"] if "needs.window of sliding: 1024 as " in each]
 
 
+def test_a_record_that_the_configuration_leaves_to_a_side_is_told_so(tmp_path: Path) -> None:
+    told = answer("deepseek-v3.json", "--layout", str(latents(tmp_path, ", record: fp8_ds_mla")))["model"]
+    assert "record of attention: the side's kv_dtype as " in str(told["doubts"])
+
+
 def test_missing_query_heads_are_noted(tmp_path: Path) -> None:
     path = Path(own(tmp_path))
     path.write_text(path.read_text().replace("query_heads: 32\n", ""))

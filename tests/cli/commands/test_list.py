@@ -36,6 +36,11 @@ def test_without_words_everything_is_listed() -> None:
     }  # fmt: skip
 
 
+def test_ones_own_models_are_listed_first(tmp_path: Path) -> None:
+    (tmp_path / "zoo.yaml").write_text("kvplan: 1\nmodel: zoo\nextends: llama-3.1-8b\n")
+    assert sections(said("--layouts", str(tmp_path)))["models"] == ["zoo", *load().models]
+
+
 @pytest.mark.parametrize("word", ["gdn", "GDN"])
 def test_a_word_finds_kinds_and_the_models_that_have_them(word: str) -> None:
     library = load()

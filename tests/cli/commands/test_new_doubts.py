@@ -291,7 +291,11 @@ def test_what_a_configuration_inside_another_leaves_out(
 
 
 ALL_SLIDE = "a window of 4096 tokens, and nothing says in which layers: it is read as that of all"
-NO_WINDOW = "'sliding_attention' layers, and no window: sliding_window is missing, or use_sliding_window false"
+NO_WINDOW = "'sliding_attention' layers, and no window: sliding_window is missing or 0, so all tokens are kept"
+WINDOW_OFF = (
+    "'sliding_attention' layers, and use_sliding_window is false: they have the window of 64 tokens here; "
+    "remove it if your engine keeps all"
+)
 BOTH = {"mamba_d_state": 16, "mamba_n_heads": 64, "mamba_d_head": 64, "mamba_n_groups": 1, "mamba_d_conv": 4}
 
 
@@ -308,7 +312,7 @@ BOTH = {"mamba_d_state": 16, "mamba_n_heads": 64, "mamba_d_head": 64, "mamba_n_g
         ),
         (
             {"layer_types": ["sliding_attention"] * 4, "sliding_window": 64, "use_sliding_window": False},
-            f"layers 0-3: {NO_WINDOW}",
+            f"layers 0-3: {WINDOW_OFF}",
         ),
         (
             {"attention_chunk_size": 64, "no_rope_layers": []},
