@@ -179,9 +179,10 @@ class _Layers:
 
     def _words(self, cache: Cache, name: str, values: Mapping[str, object]) -> str:
         """A value in words. A default that depends on a side is `the side's kv_dtype`."""
-        param = self.kinds[cache.kind].params.get(name)
-        said, default = _said(values, name), param.default if param else None
-        return f"the side's {said}" if default and default.names and said == default.text else said
+        params = self.kinds[cache.kind].params.items()
+        defaults = {other: param.default.text for other, param in params if param.default and param.default.names}
+        said = defaults.get(_said(values, name), _said(values, name))
+        return f"the side's {said}" if said in defaults.values() else said
 
     def _answer(self, cache: Cache, name: str) -> Answer:
         params = next(found.params for found in self.found.caches if found.name == cache.name)

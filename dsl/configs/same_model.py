@@ -73,7 +73,9 @@ def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:
 
 def params_of(kind: Kind, cache: Cache, model: Model) -> dict[str, object]:
     """The value of each parameter; the text of its expression if that depends on a side."""
-    env: dict[str, object] = {**model.values, **{w: n in cache.params for n, w in given_words(kind.params).items()}}
+    # A parameter may have the name of a number of the model, `dtype`, and another value.
+    env: dict[str, object] = {name: value for name, value in model.values.items() if name not in kind.params}
+    env |= {word: name in cache.params for name, word in given_words(kind.params).items()}
     exprs = {name: cache.params.get(name, param.default) for name, param in kind.params.items()}
     waiting = {name: expr for name, expr in exprs.items() if expr is not None}
     while ready := [name for name, expr in waiting.items() if expr.names <= env.keys()]:

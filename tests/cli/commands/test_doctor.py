@@ -795,6 +795,12 @@ def test_a_record_that_the_configuration_leaves_to_a_side_is_told_so(tmp_path: P
     assert "record of attention: the side's kv_dtype as " in str(told["doubts"])
 
 
+def test_a_record_that_no_side_can_change_is_a_doubt(tmp_path: Path) -> None:
+    """It happened: the default of `record`, a parameter's `dtype`, was taken for the model's."""
+    told = answer("gemma-3-27b.json", "--layout", own(tmp_path, numbers="heads: 16, dim: 128, record: bf16"))["model"]
+    assert "record of full: the side's kv_dtype as " in str(told["doubts"])
+
+
 def test_missing_query_heads_are_noted(tmp_path: Path) -> None:
     path = Path(own(tmp_path))
     path.write_text(path.read_text().replace("query_heads: 32\n", ""))
