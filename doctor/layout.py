@@ -129,7 +129,7 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
 
 
 def _advice(contradictions: Sequence[Difference], standing: Sequence[str], command: str) -> str:
-    """What to do about contradictions and standing doubts. `command` writes the layout, but no draft layers."""
+    """The advice about contradictions and standing doubts. `command` writes the layout, but no draft layers."""
     drafted = [each.about == DRAFTED for each in contradictions]
     if not (drafted or standing):
         return COMPARE

@@ -75,7 +75,7 @@ def _drafted(model: Model) -> Iterator[Diagnostic]:
 
 
 def _slip(when: Expr | None) -> str:
-    """What is wrong with the condition of a draft; empty if nothing is, or if it depends on other options, too."""
+    """The fault of a draft's condition; empty if it has none, or if it depends on other options, too."""
     if not when:
         return "has no `when`: sides that do not draft store it, too"
     if holds(when, {DRAFT_TOKENS: 0}):

@@ -21,7 +21,7 @@ _Known = tuple[Cache, Mapping[str, object]]
 MODEL = ("layers", "dtype", "query_heads")
 CONDITIONS = ("when", "optional")
 ALONE = "caches of kind"
-# What differences may be about.
+# The parts of a layout that differences may be about.
 MATCH, DRAFTED = "match", "drafts"
 # The keys of a configuration that give the words of `checkpoint`.
 KEYS_OF = {"architecture": "architectures", MODEL_TYPE: MODEL_TYPE}
@@ -134,15 +134,15 @@ class _Layers:
 
     def draft(self, layer: int) -> Iterator[_AtLayer]:
         """The differences between a draft layer of the layout and the layer of the model that is most like it. If there
-        are none, those between it and other sorts of layers, any of which may be the right one."""
+        are none, those to other layers, any of which may be the right one."""
         every = [tuple(self.at(own, layer, CONDITIONS)) for own in self._drafting()]
         nearest = min(every, key=_weight)
         yield from nearest or dict.fromkeys(_either(each) for other in every for each in other)
 
     def _drafting(self) -> list[int]:
-        """A layer of each sort that a draft may be like: one that keeps tokens, unless all layers keep states."""
-        sorts = {tuple(cache.name for cache in _caches(self.made, own)): own for own in range(self.made.layers)}
-        return [own for own in sorts.values() if self._keeps_tokens(own)] or [*sorts.values()]
+        """The layers that a draft may be like, one for each set of caches: those with tokens, or all if none has."""
+        unequal = {tuple(cache.name for cache in _caches(self.made, own)): own for own in range(self.made.layers)}
+        return [own for own in unequal.values() if self._keeps_tokens(own)] or [*unequal.values()]
 
     def _keeps_tokens(self, layer: int) -> bool:
         return any(self.kinds[cache.kind].store != STATE for cache in _caches(self.made, layer))

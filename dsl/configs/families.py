@@ -81,8 +81,8 @@ def at_layer(facts: ForeignValues, layer: int, about: tuple[tuple[str, Expr], ..
 def reading_of(library: Library, config: Mapping[str, object], layout: str = "") -> tuple[ConfigRules, str]:
     """The rules to read a configuration by, and the model whose `match` fits best, empty if none. Raises DslError.
 
-    A `layout` that has rules of its own, and whose `match` holds, fits best. Of models that fit alike, one with the
-    checkpoint's own draft does.
+    A `layout` that has rules of its own, and whose `match` holds, fits best. If several models fit
+    equally well, one with the checkpoint's own draft does.
     """
     general = _general(library)
     scores = {model: score for model, score, _ in _matches(library, config)}

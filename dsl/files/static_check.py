@@ -104,8 +104,9 @@ def known_values(kind: Kind, cache: Cache, values: Env) -> tuple[GivenParams, di
     """The parameters of a cache, and the values that hold for every side."""
     defaults = {n: p.default for n, p in kind.params.items() if n not in cache.params and p.default is not None}
     given = GivenParams(cache.params, defaults, cache.span)
-    ready = {name: expr for name, expr in cache.params.items() if is_ready(expr, values)}
-    env = {**values, **_given(kind, cache.params), **{name: evaluate(expr, values) for name, expr in ready.items()}}
+    ready = {name: evaluate(expr, values) for name, expr in cache.params.items() if is_ready(expr, values)}
+    own = {name: value for name, value in values.items() if name not in kind.params}
+    env = {**own, **_given(kind, cache.params), **ready}
     _settled(given, env)
     return given, env
 

@@ -845,5 +845,5 @@ STEMS = sorted(path.stem for path in CONFIGS.glob("*.json"))
 def test_no_configuration_contradicts_its_own_layout(config: str) -> None:
     library = load()
     unlike = new_model.made(library, CONFIGS / f"{config}.json").unlike(library, config)
-    # A configuration does not say which of several sorts of layers a draft is like.
+    # A configuration does not say which of its layers a draft is like.
     assert [each for each in unlike if each.sure or each.about != DRAFTED] == []

@@ -20,7 +20,7 @@ UNREAD = f"drafts: left out: {NUMBER}"
 
 
 def doctor(config: str, layout: str, folder: Path, **changes: object) -> dict[str, Any]:
-    """What doctor says of a layout, or of keys after `extends:`, and of a configuration with some keys changed."""
+    """The answer of doctor about a layout, or keys after `extends:`, and a configuration with some keys changed."""
     keys = {**json.loads((CONFIGS / f"{config}.json").read_text()), **changes}
     (folder / "config.json").write_text(json.dumps({key: keys[key] for key in keys if keys[key] is not MISSING}))
     (folder / "mine.yaml").write_text(layout if "model:" in layout else f"kvplan: 1\nmodel: mine\nextends: {layout}\n")
@@ -30,7 +30,7 @@ def doctor(config: str, layout: str, folder: Path, **changes: object) -> dict[st
 
 
 def answer(config: str, layout: str, *words: str) -> dict[str, Any]:
-    """What doctor says of a layout and of a configuration of the fixtures."""
+    """The answer of doctor about a layout and a configuration of the fixtures."""
     given = [str(CONFIGS / config), "--no-machine", "--layout", layout, *words, "--format", "json"]
     told: dict[str, Any] = json.loads(CliRunner().invoke(main, ["doctor", *given]).stdout)["model"]
     return told
