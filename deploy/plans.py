@@ -16,6 +16,7 @@ from kvplan.compiler.emit.header import names_sides, written_doubts, written_fac
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import close
 from kvplan.deploy.nearest import meant, nearest_path
+from kvplan.deploy.revisions import MARKER, content, git, listed, plan_files
 from kvplan.dsl.files import folders
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError, PlanIndexError
@@ -24,8 +25,6 @@ from kvplan.plan.files.loader import parse
 from kvplan.plan.types import Plan
 
 GIT = "git:"
-# A line of every plan's header.
-MARKER = b"Emitted by kvplan from "
 SUFFIX = ".py"
 SUFFIXES = (SUFFIX, index.NAME)
 HELP = (
@@ -37,8 +36,6 @@ NOT_COMPILED = (
 )
 # The most plans of a directory that an error names.
 FEW = 5
-# The variables of a git hook: they name one repository and treat the current folder as the top of it.
-OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_PREFIX"}
 
 
 def read(text: str, like: str | None = None) -> Mapping[str, str]:
@@ -195,47 +192,6 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", errors="replace").replace("\r\n", "\n")
 
 
-def is_first(text: str, like: str, compiled: bool) -> bool:
-    """Whether a name, as `read` takes it, is that of a directory of plans that a revision lacks.
-
-    If the directory is there now, plans that the revision has elsewhere must be there still: they may have moved. If
-    not, because the other plans are `compiled` and nobody wrote them yet, the revision has no plans at all: the path
-    may be wrong.
-    """
-    revision, path = place(text, like)
-    if not revision or revision.startswith("-") or not _may_be_first(Path(path), compiled):
-        return False
-    try:
-        return not listed(revision, path, SUFFIXES) and not _missed(revision, path)
-    except (subprocess.CalledProcessError, FileNotFoundError):
-        return False
-
-
-def _may_be_first(folder: Path, compiled: bool) -> bool:
-    if folder.is_dir():
-        return bool(_names(folder))
-    return compiled and not folder.exists() and folder.suffix not in (SUFFIX, *folders.SUFFIXES)
-
-
-def _missed(revision: str, path: str) -> list[str]:
-    """Return the directories of plans at a revision that may be meant. Raises as `_indexed_at`."""
-    found = _indexed_at(revision, path)
-    return [folder for folder in found if not Path(folder, index.NAME).exists()] if Path(path).is_dir() else found
-
-
-def _indexed_at(revision: str, path: str) -> list[str]:
-    """Return the directories that have an index of plans at a revision, anywhere in the repository of `path`.
-
-    Raises CalledProcessError, FileNotFoundError.
-    """
-    named = Path(path).resolve()
-    near = next(folder for folder in (named, *named.parents) if folder.is_dir())
-    top = Path(git(near, "rev-parse", "--show-toplevel").rstrip("\n"))
-    every = git(top, "ls-tree", "-r", "-z", "--name-only", revision).split("\0")
-    found = [top / name for name in every if Path(name).name == index.NAME]
-    return [os.path.relpath(file.parent) for file in found if _entries_of(_at(revision, file) or b"", top, own=False)]
-
-
 def place(text: str, like: str | None) -> tuple[str, str]:
     """Return the revision and the path of plans that `read` would read; no revision for local files."""
     named = revision(text)
@@ -260,15 +216,23 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
         help = ("" if only else nearest_path(text)) or _nearest_revision(text, revision) or HELP
         raise BadInput("S021", f"there is no {what} {revision!r} here", help) from None
     if not found:
-        help = NOT_COMPILED if Path(path).suffix in folders.SUFFIXES else ""
-        message = f"git revision {revision!r} has no plans at {path!r} of the current folder"
-        near = f"{_nearest_at(revision, path)} {_moved(revision, path)}".strip()
-        raise BadInput("S021", message, help or near or HELP)
+        raise _lacks(revision, path)
     if "" in found:
-        pin = _pin_of(Path(path), lambda file: _at(revision, file))
+        pin = _pin_of(Path(path), lambda file: content(revision, file))
         return {"": _listed(text, found[""].encode(), pin)}
-    pins = _index_of(Path(path), lambda file: _at(revision, file))
-    return _of_directory({name: text.encode() for name, text in found.items()}, f"{revision}:{path}", pins)
+    pins = _index_of(Path(path), lambda file: content(revision, file))
+    files = {name: text.encode() for name, text in found.items()}
+    if pins is None and not any(map(is_marked, files.values())):
+        raise _lacks(revision, path)
+    return _of_directory(files, f"{revision}:{path}", pins)
+
+
+def _lacks(revision: str, path: str) -> BadInput:
+    """Return the error for a path without plans at a revision (S021)."""
+    help = NOT_COMPILED if Path(path).suffix in folders.SUFFIXES else ""
+    message = f"git revision {revision!r} has no plans at {path!r} of the current folder"
+    near = f"{_nearest_at(revision, path)} {_moved(revision, path)}".strip()
+    return BadInput("S021", message, help or near or HELP)
 
 
 def _path_of(name: str) -> str:
@@ -300,7 +264,7 @@ def _nearest_at(revision: str, path: str) -> str:
 def _moved(revision: str, path: str) -> str:
     """Return which plans a revision has at other paths; empty if it has none."""
     try:
-        found = _indexed_at(revision, path)
+        found = sorted(map(os.path.relpath, {*plan_files(revision, Path(path)).values()}))
     except (subprocess.CalledProcessError, OSError):
         return ""
     names = ", ".join(f"{GIT}{revision}:{name}" for name in found[:FEW])
@@ -313,15 +277,6 @@ def _git_lines(*words: str) -> list[str]:
         return git(Path(), *words).splitlines()
     except (subprocess.CalledProcessError, OSError):
         return []
-
-
-def _at(revision: str, file: Path) -> bytes | None:
-    """Return a file at a revision; None if it is missing."""
-    try:
-        found = listed(revision, str(file), SUFFIXES)
-        return found[""].encode() if "" in found else None
-    except (subprocess.CalledProcessError, OSError, UnicodeDecodeError):
-        return None
 
 
 def parsed(text: str, name: str) -> Plan:
@@ -352,23 +307,3 @@ def _header(text: str) -> str:
     tokens = tokenize.generate_tokens(StringIO(text).readline)
     first = next(one for one in tokens if one.type not in (tokenize.COMMENT, tokenize.NL))
     return inspect.cleandoc(ast.literal_eval(first.string)) if first.type == tokenize.STRING else ""
-
-
-def listed(revision: str, path: str, suffixes: tuple[str, ...]) -> Mapping[str, str]:
-    """Return texts of files under `path`, a file or a directory that need not exist now, at a revision.
-
-    Raises CalledProcessError if there is no such revision, FileNotFoundError if there is no git.
-    """
-    named = Path(path).resolve()
-    top = next(folder for folder in (named, *named.parents) if folder.is_dir())
-    name = named.relative_to(top).as_posix()
-    every = git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", name).split("\0")
-    texts = {file: git(top, "show", f"{revision}:./{file}") for file in sorted(every) if file.endswith(suffixes)}
-    return {file.removeprefix(name).removeprefix("/"): text for file, text in texts.items()}
-
-
-def git(folder: Path, *words: str) -> str:
-    """Return git's output about the repository of `folder`, even in a hook of another one."""
-    env = {name: value for name, value in os.environ.items() if name not in OF_A_HOOK}
-    run = subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True, text=True, env=env)
-    return run.stdout

@@ -13,7 +13,9 @@ from subprocess import CalledProcessError
 from kvplan.compiler.api import identifier
 from kvplan.compiler.errors import BadInput, CompileError
 from kvplan.deploy import jobs, plans
+from kvplan.deploy.first import is_first
 from kvplan.deploy.plan_index import entry_of
+from kvplan.deploy.revisions import listed
 from kvplan.dsl.files.folders import SUFFIXES, folder_files, is_hidden, is_layout_text
 from kvplan.dsl.library import load
 from kvplan.dsl.named import is_layout_file, model_files
@@ -42,15 +44,15 @@ class Compared:
 def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False, watch: jobs.Watch = iter) -> Compared:
     """The review of the plans that OLD and NEW name; if `indexed`, with the index entries of all plans.
 
-    All plans are new if the revision of OLD has no index of plans. `watch` yields each pair of a
-    deployment when its compilation begins.
+    All plans are new if the revision of OLD has none. `watch` yields each pair of a deployment when its compilation
+    begins.
 
     Raises BadInput, DslError, PlanFormatError.
     """
     texts: list[Mapping[str, str]] = []
     refused: list[tuple[str, RefusedJob]] = []
     for of, name, other in ((OLD, old, new), (NEW, new, old)):
-        first = of == OLD and plans.is_first(name, other, compiled=is_layout_file(other))
+        first = of == OLD and is_first(name, other, compiled=is_layout_file(other))
         found, problems = ({}, ()) if first else _texts(name, other, layouts, watch)
         texts.append(found)
         refused += [(of, one) for one in problems]
@@ -195,7 +197,7 @@ def _read(path: Path, revision: str) -> Iterable[tuple[str, str]]:
         every = folder_files(path).layouts if path.is_dir() else (path,)
         return [(shown(file), file.read_text(errors="replace")) for file in every if file.is_file()]
     try:
-        found = plans.listed(revision, str(path), SUFFIXES)
+        found = listed(revision, str(path), SUFFIXES)
     except (CalledProcessError, OSError):
         return []
     seen = {name: text for name, text in found.items() if not any(map(is_hidden, Path(name).parts))}

@@ -15,7 +15,7 @@ from kvplan.compiler import api
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.emit.emit import emit
 from kvplan.deploy.plan_index import entries
-from kvplan.deploy.plans import MARKER
+from kvplan.deploy.revisions import MARKER
 from kvplan.dsl.library import load
 from kvplan.plan.types import Plan
 

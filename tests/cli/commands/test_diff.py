@@ -456,6 +456,84 @@ def test_plans_are_new_only_without_an_index_of_plans_in_the_revision(repository
         assert (said.exit_code, "error[S021]" in said.stderr, "git:HEAD:plans" in said.stderr) == (2, True, True)
 
 
+@pytest.mark.parametrize("unindexed", ["before", "now", "both"])
+@pytest.mark.parametrize("to", ["plans2", "plans/more", "other/plans"])
+def test_plans_that_moved_are_not_new_without_an_index(repository: Path, unindexed: str, to: str) -> None:
+    if unindexed in ("before", "both"):
+        git("rm", "-q", "plans/index.json")
+        git("commit", "-qm", "no index")
+    edit("state: 128", "state: 64")
+    Path("plans").rename("moved")
+    Path(to).parent.mkdir(exist_ok=True)
+    Path("moved").rename(to)
+    if unindexed != "before":
+        Path(to, "index.json").unlink(missing_ok=True)
+    git("add", ".")
+    for words in (["git:HEAD", to], [f"git:HEAD:{to}", "deploy.yaml"], ["git:HEAD:later", "deploy.yaml"]):
+        said = run("diff", *words)
+        assert (said.exit_code, "error[S021]" in said.stderr) == (2, True), words
+        assert "it has plans elsewhere: git:HEAD:plans; if they moved" in " ".join(said.stderr.split())
+    git("commit", "-qm", "moved")
+    assert run("diff", f"git:HEAD~1:{to}", f"git:HEAD:{to}").exit_code == 2
+    assert "2 plans change" in run("diff", "git:HEAD~1:plans", "deploy.yaml").stdout
+
+
+def test_plans_that_moved_up_are_compared(repository: Path) -> None:
+    git("mv", "plans", "inner")
+    Path("plans").mkdir()
+    git("mv", "inner", "plans/inner")
+    git("commit", "-qm", "deep")
+    git("mv", "plans/inner/mini", "plans/mini")
+    git("mv", "plans/inner/index.json", "plans/index.json")
+    assert "2 plans are renamed" in run("diff", "git:HEAD", "plans").stdout
+
+
+@pytest.mark.parametrize("before", ["__init__.py", ".gitkeep", "README.md", "mini/__init__.py"])
+def test_plans_are_new_in_a_folder_that_had_other_files(repository: Path, before: str) -> None:
+    git("rm", "-rq", "--cached", "plans")
+    Path("plans", before).write_text("")
+    git("add", "-f", f"plans/{before}")
+    git("commit", "-qm", "no plans")
+    for new in ("plans", "deploy.yaml"):
+        said = run("diff", "git:HEAD:plans", new)
+        assert (said.exit_code, "All plans are new: OLD has none." in said.stdout) == (0, True), said.output
+
+
+def test_two_revisions_are_compared_without_the_files_that_are_there_now(repository: Path) -> None:
+    git("mv", "plans", "away")
+    git("commit", "-qm", "away")
+    git("rm", "-rq", "away")
+    git("commit", "-qm", "none")
+    git("checkout", "-q", "HEAD~1", "--", "away")
+    git("mv", "away", "plans")
+    git("commit", "-qm", "plans again")
+    shutil.rmtree("plans")
+    said = run("diff", "git:HEAD~1:plans", "git:HEAD:plans")
+    assert (said.exit_code, "All plans are new: OLD has none." in said.stdout) == (0, True), said.output
+
+
+def test_a_revision_without_plans_and_an_empty_index(repository: Path) -> None:
+    """An index that lists nothing is there, and so OLD is read."""
+    shutil.rmtree("plans/mini")
+    Path("plans/index.json").write_text('{"format": 1, "plans": []}')
+    git("add", ".")
+    git("commit", "-qm", "empty")
+    assert "All plans are new: OLD has none." in run("diff", "git:HEAD:plans", "deploy.yaml").stdout
+    Path("plans/index.json").write_text("{")
+    git("commit", "-qam", "broken")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml")
+    assert (said.exit_code, "error[R006]" in said.stderr) == (2, True)
+
+
+def test_a_file_of_a_revision_that_is_no_text_is_no_plan(repository: Path) -> None:
+    Path("plans/data.py").write_bytes(b"\xff\xfe")
+    git("add", ".")
+    git("commit", "-qm", "data")
+    assert run("diff", "git:HEAD", "plans").stdout == "No plan changes; 2 stay as they are.\n"
+    git("mv", "plans", "plans2")
+    assert run("diff", "git:HEAD", "plans2").exit_code == 2
+
+
 def test_plans_of_a_second_deployment_are_new(repository: Path) -> None:
     compiled()
     shutil.copytree("plans", "more")
