@@ -42,6 +42,7 @@ def emit(plan: Plan, facts: PlanCost, command: str = "") -> str:
         about_tables=comment(_about_tables(plan)),
         readers=_constants(found, found.readers),
         match=match_text(plan),
+        states=any(group.store == "state" for group in plan.decode.groups),
         pairs=assign("PAIRS", found.shown(plan.pairs)),
         sides={"prefill": _side(found, plan.prefill), "decode": _side(found, plan.decode)},
         views=_constants(found, found.fields[Planes, "views"]),

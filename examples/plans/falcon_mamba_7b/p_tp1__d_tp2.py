@@ -55,7 +55,7 @@ MAMBA_UPPER = Table(page=(
 ))
 
 # Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# sides have the same; without it, runs of tokens are copied. A state is copied whole.
 # mamba: the slot of a state on both sides.
 PAIRS = (Pair("mamba"),)
 

@@ -98,7 +98,7 @@ MAMBA_UPPER = Table(page=(
 ))
 
 # Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# sides have the same; without it, runs of tokens are copied. A state is copied whole.
 # attention: token t at t % 528 of block t // 528 on both sides; runs end at multiples of 528.
 # mamba.0, mamba.1, mamba.2, mamba.3, mamba.4, mamba.5, mamba.6, mamba.7, mamba.8: the slot of a state on both sides.
 PAIRS = (

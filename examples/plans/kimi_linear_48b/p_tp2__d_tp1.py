@@ -104,7 +104,7 @@ DELTA_OF_6_LAYERS_UPPER = Table(page=(
 ))
 
 # Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# sides have the same; without it, runs of tokens are copied. A state is copied whole.
 # attention: token t at t % 1024 of block t // 1024 of prefill, at t % 1920 of block t // 1920 of decode; runs end at
 #   multiples of 1024 and 1920.
 # delta.0, delta.1, delta.2: the slot of a state on both sides.

@@ -81,7 +81,7 @@ ATTENTION = Table(
 CONV = Table(page=(Nest(("x",), bytes=4096, loops=EACH_5_LAYERS),))
 
 # Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# sides have the same; without it, runs of tokens are copied. A state is copied whole.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 # conv.0, conv.1: the slot of a state on both sides.
 PAIRS = (Pair("attention", page=16), Pair("conv.0"), Pair("conv.1"))

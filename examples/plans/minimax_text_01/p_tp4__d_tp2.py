@@ -90,7 +90,7 @@ ATTENTION = Table(
 LINEAR = Table(page=(Nest(("state",), bytes=524_288, loops=EACH_10_LAYERS),))
 
 # Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# sides have the same; without it, runs of tokens are copied. A state is copied whole.
 # attention: token t at t % 512 of block t // 512 on both sides; runs end at multiples of 512.
 # linear.0, linear.1, linear.2, linear.3, linear.4, linear.5, linear.6: the slot of a state on both sides.
 PAIRS = (

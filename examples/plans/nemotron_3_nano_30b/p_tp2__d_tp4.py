@@ -132,7 +132,7 @@ MAMBA_OF_5_LAYERS_UPPER = Table(page=(
 ))
 
 # Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# sides have the same; without it, runs of tokens are copied. A state is copied whole.
 # attention: token t at t % 2096 of block t // 2096 of prefill, at t % 1056 of block t // 1056 of decode; runs end at
 #   multiples of 1056 and 2096.
 # mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, mamba>mamba.3: the slot of a state on both sides.

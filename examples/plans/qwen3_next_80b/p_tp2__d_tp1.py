@@ -104,7 +104,7 @@ DELTA_UPPER = Table(page=(
 ))
 
 # Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# sides have the same; without it, runs of tokens are copied. A state is copied whole.
 # attention: token t at t % 544 of block t // 544 on both sides; runs end at multiples of 544.
 # delta.0, delta.1, delta.2: the slot of a state on both sides.
 PAIRS = (Pair("attention", page=544), *(Pair(name) for name in ("delta.0", "delta.1", "delta.2")))

@@ -109,7 +109,7 @@ CONV = Table(token=(Nest(("x",), bytes=512, loops=CONV_EACH_2_HEADS, token=(512,
 NGRAMS = Table(page=(Nest(("x",), bytes=4608),))
 
 # Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# sides have the same; without it, runs of tokens are copied. A state is copied whole.
 # attention.0>attention, attention.1>attention, attention.2>attention, attention.3>attention: token t at t % 32 of block
 #   t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples of 16.
 # conv.0>conv, conv.1>conv, conv.2>conv: token t at t % 16 of block t // 16 of prefill, at t % 4 of block t // 4 of

@@ -339,3 +339,11 @@ def test_numbers_that_stand_alone_in_a_page_have_their_axis() -> None:
     lines = [line.strip() for line in text.splitlines() if line.strip().startswith(("prefill  |", "decode   |"))]
     assert [line.split()[0] for line in lines if line.endswith(", by token")] == ["decode"]
     assert "| head 0" in " ".join(lines[0].split())
+
+
+def test_pairs_say_that_a_state_is_copied_whole() -> None:
+    """Its `Pair` has no `page`, and no tokens that could run."""
+    states, tokens = (
+        compile_pair(load(), model, "tp=1", "tp=2").text for model in ("nemotron-3-nano-30b", "qwen3-0.6b")
+    )
+    assert ("A state is copied whole.\n" in states, "A state is" in tokens) == (True, False)
