@@ -13,6 +13,7 @@ from kvplan.cli.options import format_option, layouts_option, leave_out
 from kvplan.cli.progress import watched
 from kvplan.cli.terminal import width
 from kvplan.review import judge, reports
+from kvplan.review.markdown import markdown
 from kvplan.review.rollout import fleet_rollout
 from kvplan.review.sources import annotated, compared
 
@@ -31,6 +32,10 @@ from kvplan.review.sources import annotated, compared
     "--accept", type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help=f"A file of accepted changes, with reasons; {judge.FILE} by default, if it exists.",
 )  # fmt: skip
+@click.option(
+    "--review", type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="A file to write the report to as Markdown, too.",
+)  # fmt: skip
 @click.option("--verbose", is_flag=True, help="Also show every change of every plan.")
 @click.option(
     "--fleet",
@@ -41,8 +46,8 @@ from kvplan.review.sources import annotated, compared
 @layouts_option
 @format_option(*reports.FORMATS)
 def command(
-    old: str, new: str, fail_on: tuple[str, ...], cost_growth: str | None, accept: Path | None, verbose: bool,
-    fleet: str | None, etcd: EtcdAccess, layouts: tuple[Path, ...], form: str,
+    old: str, new: str, fail_on: tuple[str, ...], cost_growth: str | None, accept: Path | None, review: Path | None,
+    verbose: bool, fleet: str | None, etcd: EtcdAccess, layouts: tuple[Path, ...], form: str,
 ) -> None:  # fmt: skip
     """Compare plans by what they do.
 
@@ -61,6 +66,8 @@ def command(
     found = compared(old, new, layouts, engines is not None, watched)
     judgement = judge.judged(found.review, policy)
     rollout = None if engines is None else fleet_rollout(engines, found.review, found.before, found.after)
+    if review:
+        review.write_text(f"{markdown(found.review, judgement, rollout)}\n", "utf-8")
     said = reports.report(form, found.review, judgement, annotated(old, new), verbose, rollout, width())
     click.echo(said.rstrip("\n"))
     sys.exit(failure.without_plan(found.refused) or (failure.WRONG if judgement.rules else 0))

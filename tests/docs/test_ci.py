@@ -223,7 +223,7 @@ def runner(repository: Path, tmp_path: Path, path: str) -> Runner:
 def test_the_action_passes_where_nothing_changes(runner: Runner, tmp_path: Path) -> None:
     assert runner.run() == 0, runner.said
     assert "::notice title=kvplan diff::no plan changes" in runner.said
-    assert (tmp_path / "summary").read_text().startswith("<!-- kvplan -->\n### Plans: no plan changes")
+    assert (tmp_path / "summary").read_text().startswith("<!-- kvplan: deploy.yaml -->\n### Plans: no plan changes")
 
 
 def test_the_action_fails_where_a_page_moves(runner: Runner, tmp_path: Path) -> None:
