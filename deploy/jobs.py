@@ -38,6 +38,11 @@ class PairJob:
     def __str__(self) -> str:
         return f"{self.model}: {self.prefill} -> {self.decode}"
 
+    @property
+    def path(self) -> str:
+        """The path of its plan; empty without a name, because it then depends on what else compiles."""
+        return f"{identifier(self.model)}/{identifier(self.name)}.py" if self.name else ""
+
 
 @dataclass(frozen=True, slots=True)
 class CompileOutcome:

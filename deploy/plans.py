@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 
 from kvplan.compiler.cost.cost import PlanCost
-from kvplan.compiler.emit.header import names_sides, written_doubts, written_facts
+from kvplan.compiler.emit.header import names_sides, written_doubts, written_facts, written_notes
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import close
 from kvplan.deploy.nearest import meant, nearest_path
@@ -295,6 +295,11 @@ def costed(text: str, name: str) -> tuple[Plan, PlanCost]:
     """Return the plan of a text, and its costs with the proof and notes in its header. Raises PlanFormatError."""
     plan = parsed(text, name)
     return plan, written_facts(plan, _header(text))
+
+
+def notes_in(text: str, side: str) -> list[str]:
+    """Return the notes on one side, prefill or decode, in a plan's header."""
+    return written_notes(_header(text), side)
 
 
 def doubts_in(text: str) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kvplan.dsl.text.diagnostics import ranges
+from kvplan.dsl.text.diagnostics import listed, ranges
+from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Plan
-from kvplan.review.facts import DEFAULT, RUNS, Subject, Value, copied_by, cost_lengths, facts, gathered
+from kvplan.review.facts import DEFAULT, RUNS, TURN, Subject, Value, copied_by, cost_lengths, facts, gathered
 from kvplan.review.rules import POSITION, RULES, Category
 
 # A fact's value by worker; the key is None for a fact that is not about one worker.
@@ -18,6 +19,7 @@ ABSENT = {"OPTION": DEFAULT, "SKIPPED": "moved", "NEEDS": "what is read"}
 # If a cache or a tensor is new or removed, that is the change, and these follow from it: they are not listed as well.
 OF_A_TENSOR = {"DTYPE", "EXTENT", "PLACE", "AXIS_ORDER", "STEPS"}
 OF_BLOCKS = {"BLOCK_TOKENS", "KERNEL_BLOCKS", "TURNS", "RING", "NEEDS"}
+OF_PAGES = {"PAGE_BYTES", "TOKEN_BYTES", "BLOCK_STRIDE"}
 OF_READS = {"READS", "SPANS", "STAGES"}
 OF_A_WORKER = {"HOLDS", "READERS", "READS"}
 OF_A_CACHE = {
@@ -52,8 +54,13 @@ class Change:
 
     @property
     def share(self) -> float | None:
-        """The growth of a number, 0.5 for half as much again; None if a value is no number, or the old one is 0."""
-        if not isinstance(self.before, int) or not isinstance(self.after, int) or not self.before:
+        """The growth of a number, 0.5 for half as much again; None if a value is no number or a place, or was 0."""
+        if (
+            self.rule == "PLACE"
+            or not isinstance(self.before, int)
+            or not isinstance(self.after, int)
+            or not self.before
+        ):
             return None
         return self.after / self.before - 1
 
@@ -67,6 +74,7 @@ def changes(old: Plan, new: Plan) -> list[Change]:
         for subject in dict.fromkeys([*before, *after])
         for change in _of_subject(subject, before.get(subject, {}), after.get(subject, {}))
     ]
+    found = _joined_pages(found)
     same = not changed_sides(old, new)
     placed = [_of_unchanged_pages(change) for change in found] if same else found
     placed = [_with_reason(change, old, new) for change in placed]
@@ -129,6 +137,46 @@ def _of_unchanged_pages(change: Change) -> Change:
     return replace(change, subject=replace(change.subject, rule="SPANS_CUT")) if change.rule == "SPANS" else change
 
 
+def _joined_pages(found: Sequence[Change]) -> list[Change]:
+    """The changes, each cache whose pages only one plan has in parts, or with all layers, with one of each rule.
+
+    `131,072 B page → 4,096 B page of k and v` is one change; without it a page would seem to be removed.
+    """
+    alike: dict[tuple[str, ...], list[Change]] = {}
+    for change in found:
+        if change.rule in OF_PAGES and None in (change.before, change.after):
+            alike.setdefault(_of_pages(change), []).append(change)
+    both = {key: some for key, some in alike.items() if len({one.before is None for one in some}) > 1}
+    kept = [change for change in found if change not in both.get(_of_pages(change), ())]
+    return kept + [_joined(some) for some in both.values()]
+
+
+def _of_pages(change: Change) -> tuple[str, ...]:
+    return change.rule, change.subject.side, change.subject.name, change.workers
+
+
+def _joined(some: Sequence[Change]) -> Change:
+    first = some[0]
+    before, after = (
+        _pages_in_words([(one.subject, value) for one in some if (value := getattr(one, when)) is not None])
+        for when in ("before", "after")
+    )
+    return replace(first, subject=replace(first.subject, part="", word="", unit=""), before=before, after=after)
+
+
+def _pages_in_words(pages: Sequence[tuple[Subject, Value]]) -> str:
+    """`4,096 B page of k and v`."""
+    sizes = grouped(
+        ((f"{value:,}" if isinstance(value, int) else value, one.unit, one.word), one) for one, value in pages
+    )
+    parts = {words: [one.part for one in some if one.part] for words, some in sizes.items()}
+    return ", ".join(" ".join(words) + (f" of {listed(of, 'and')}" if of else "") for words, of in parts.items())
+
+
+def _is_of_turns(change: Change, side: str) -> bool:
+    return change.rule == "TURNS" and change.subject.word != TURN and change.subject.side == side
+
+
 def _implied(change: Change, found: Sequence[Change]) -> bool:
     """Whether a change only follows from a new or removed cache, tensor, group or layer in `found`."""
     subject = change.subject
@@ -141,7 +189,8 @@ def _implied(change: Change, found: Sequence[Change]) -> bool:
         )
 
     return (
-        (change.rule in OF_A_CACHE and new_or_gone("CACHE"))
+        (subject.word == TURN and any(_is_of_turns(other, subject.side) for other in found))
+        or (change.rule in OF_A_CACHE and new_or_gone("CACHE"))
         or (change.rule in OF_A_TENSOR and new_or_gone("TENSOR", part=True))
         or (change.rule == "GROUP_KIND" and new_or_gone("GROUP"))
         or (change.rule == "PLANES" and new_or_gone("LAYERS"))

@@ -24,6 +24,8 @@ Value = int | str
 DEFAULT = "the engine's default"
 # How the pages of a pair are copied.
 WHOLE, RUNS = "page by page", "by runs of tokens"
+# The number of a worker among those that take turns.
+TURN = "turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ def _blocks(name: str, cache: str, group: Group) -> Iterator[Fact]:
 
 
 def _worker(name: str, side: Side, worker: Worker) -> Iterator[Fact]:
-    yield Fact(Subject("TURNS", name, word="turn"), worker.shard)
+    yield Fact(Subject("TURNS", name, word=TURN), worker.shard)
     for cache, axis, held in worker.holds:
         yield Fact(Subject("HOLDS", name, cache, "", axis), interval(held))
     for entry in worker.planes:
@@ -195,9 +197,9 @@ def _page(name: str, entry: Planes, part: str, tokens: int) -> Iterator[Fact]:
 def _reads(plan: Plan) -> Iterator[Fact]:
     for pair in plan.pairs:
         yield Fact(Subject("GROUP_PAIRS", name=pair.name), f"{pair.prefill} and {pair.decode}")
-        if group_named(plan.decode, pair.decode).tokens:
-            yield Fact(Subject("PAGE_COPIES", name=pair.name, word="pages are copied"), WHOLE if pair.page else RUNS)
         caches = {read.cache: None for reads in plan.reads for read in reads if read.pair == pair.name}
+        for cache in caches if group_named(plan.decode, pair.decode).tokens else ():
+            yield Fact(Subject("PAGE_COPIES", name=cache, word="pages are copied"), WHOLE if pair.page else RUNS)
         yield from (Fact(Subject("NEEDS", name=cache), reading(plan, pair) or "all tokens") for cache in caches)
     yield from _kept(plan)
     rules = {pair.name: rule_of(plan, pair) for pair in plan.pairs}
@@ -213,9 +215,10 @@ def _reads(plan: Plan) -> Iterator[Fact]:
                 yield Fact(Subject("STAGES", "decode", read.cache, word=name), text, number)
 
 
-def copied_by(plan: Plan, name: str) -> str:
-    """The word RUNS, with the reason why the pages of a pair are not copied whole."""
-    pair = next(pair for pair in plan.pairs if pair.name == name)
+def copied_by(plan: Plan, cache: str) -> str:
+    """The word RUNS, with the reason why the pages of a cache are not copied whole."""
+    pairs = {read.pair for reads in plan.reads for read in reads if read.cache == cache}
+    pair = next(pair for pair in plan.pairs if pair.name in pairs)
     prefill, decode = (group_named(*one).kernel for one in ((plan.prefill, pair.prefill), (plan.decode, pair.decode)))
     if prefill == decode:
         return f"{RUNS}, because the sides' pages differ"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -168,7 +168,7 @@ def exceptions(path: Path) -> tuple[Exempt, ...]:
     keys = ACCEPT.read(sink, document.root, "the file")
     found = [one for entry in (keys.accept if keys else ()) if (one := _exempt(sink, entry))]
     if sink.errors:
-        raise DslError(*sink.errors)
+        raise DslError(*(replace(one, help=one.help or STARTS) for one in sink.errors))
     return tuple(found)
 
 

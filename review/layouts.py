@@ -11,7 +11,7 @@ from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable, read_text
 
 # Keys without effect on plans: they are for people, or say how a configuration is read.
-SAID = {"title", "doc", "doc-ref", "match", "config", "legend", "probed"}
+SAID = {"title", "doc", "doc-ref", "unit", "match", "config", "legend", "probed"}
 FAMILY, ENGINE, BASE, CONFIGURATIONS = "variants", "engine", "extends", "config"
 # The name of the engine if a side names none.
 DEFAULT = ""
@@ -99,12 +99,12 @@ def _tree(text: str, path: str) -> Tree | None:
 
 
 def _models(tree: Tree | None) -> frozenset[str]:
-    if not isinstance(tree, YamlTable):
+    """The models of a file. A kind has variants, too: its records."""
+    own = _word(tree, "model")
+    if not own or not isinstance(tree, YamlTable):
         return frozenset()
-    family, own = tree.get(FAMILY), _word(tree, "model")
-    if isinstance(family, YamlTable):
-        return frozenset(entry.key for entry in family.entries)
-    return frozenset({own} if own else ())
+    family = tree.get(FAMILY)
+    return frozenset(entry.key for entry in family.entries) if isinstance(family, YamlTable) else frozenset({own})
 
 
 def _differences(key: str, old: Tree | None, new: Tree | None) -> Iterator[tuple[str, str | None, str | None]]:

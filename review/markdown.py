@@ -19,6 +19,7 @@ from kvplan.review.summary import (
     how_to_accept,
     lacks_layouts,
     listed_plans,
+    option_notes,
     outcome,
     refusal,
     sections,
@@ -36,6 +37,7 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
     doubtful = "\n".join(f"- in doubt: {_cell(one)}" for one in doubts(review))
     parts += [*map(_verdict, verdict_parts(review)), refused, doubtful, _plans(review), _layouts(review)]
     parts += [_table((*found.causes, *found.effects, *found.costs), len(review.changed))]
+    parts.append("\n".join(f"- {_cell(note)}" for note in option_notes(review)))
     if found.left_out:
         parts.append(f"As a consequence also {listed([_also(rule) for rule in found.left_out], 'and')}.")
     parts += [UNCOMPARED[0].upper() + UNCOMPARED[1:] + "."] if lacks_layouts(review, found) else []

@@ -10,7 +10,6 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from subprocess import CalledProcessError
 
-from kvplan.compiler.api import identifier
 from kvplan.compiler.errors import BadInput, CompileError
 from kvplan.deploy import jobs, plans
 from kvplan.deploy.first import is_first
@@ -75,8 +74,7 @@ def annotated(old: str, new: str) -> str:
 
 
 def _refused(of: str, job: jobs.PairJob, error: CompileError) -> RefusedPair:
-    place = next(iter(job.places), None)
-    title = f"{identifier(job.model)}/{identifier(job.name)}" if job.name else ""
+    place, title = next(iter(job.places), None), job.path.removesuffix(plans.SUFFIX)
     return RefusedPair(of, job.model, str(job), error.code, error.message, error.help, place, title)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvplan.compiler.words import many
-from kvplan.deploy.plans import doubts_in
+from kvplan.deploy.plans import doubts_in, notes_in
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.dsl.text.grouped import grouped
 from kvplan.review.changes import Change
@@ -17,7 +17,7 @@ from kvplan.review.judge import WHY, Judgement, categories
 from kvplan.review.pairing import FilePair, PlanFile
 from kvplan.review.review import PairReview, RefusedPair, Review
 from kvplan.review.rules import MEANINGS, RULES, Category, RolloutVerdict
-from kvplan.review.verdict import FEW, named
+from kvplan.review.verdict import FEW, named, plain
 
 COST = "COST of a pair, summed over its decode workers"
 UNCOMPARED = "layout files were not compared: give --layouts DIR to see the changed key"
@@ -58,6 +58,7 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
     layouts = ((f"{one.path}: {one.key}", one.before or "none", one.after or "none") for one in review.layouts)
     causes = [ToldChange("", f"{where}: {before} → {after}") for where, before, after in layouts]
     causes += _as_sentences(found.causes, count)
+    causes += [ToldChange("", note) for note in option_notes(review)]
     causes += [ToldChange("", UNCOMPARED)] if lacks_layouts(review, found) else []
     if review.changed and not causes:
         causes = [ToldChange("", UNTOLD[all(pair.verdict is RolloutVerdict.TEXT for pair in review.changed)])]
@@ -77,6 +78,24 @@ def doubts(review: Review) -> list[str]:
     pairs = [pair.pair for pair in (*review.changed, *review.new)]
     told = [(each.after.plan.model, each) for each in pairs if each.after and each.after.plan]
     return list(dict.fromkeys(f"{model}: {doubt}" for model, each in told for doubt in _new_doubts(each)))
+
+
+def option_notes(review: Review) -> list[str]:
+    """What headers say of a changed option whose value is not what the engine takes, each once."""
+    return list(dict.fromkeys(note for pair in review.changed for note in _option_notes(pair)))
+
+
+def _option_notes(pair: PairReview) -> list[str]:
+    file, options = pair.pair.after, [change for change in pair.changes if change.rule == "OPTION"]
+    if file is None or file.plan is None:
+        return []
+    told = ((f"{one.subject.name}={plain(one.after)}", one.subject.side) for one in options)
+    return [
+        note.removesuffix(".")
+        for said, side in told
+        for note in notes_in(file.text, side)
+        if note.startswith((f"{said}, ", f"{said} "))
+    ]
 
 
 def _new_doubts(pair: FilePair) -> list[str]:

@@ -193,12 +193,8 @@ def _options(changes: Iterable[Change]) -> str:
 
 
 def plain(value: Value | None) -> str:
-    """A value as an author writes it, without the words beside it: `nhd` of `LBNHC (nhd)`; empty for none."""
-    if value in (None, DEFAULT):
-        return ""
-    said, _, words = str(value).partition(" (")
-    alias = words.rstrip(")").split(", ")[0]
-    return said if alias in ("", "default") else alias
+    """A value as plans and commands have it, without the words beside it: `LBNHC` of `LBNHC (nhd)`; empty for none."""
+    return "" if value in (None, DEFAULT) else str(value).partition(" (")[0]
 
 
 def _gone(count: int) -> str:

@@ -24,8 +24,8 @@ from kvplan.deploy.jobs import name_errors, sides_of
 from kvplan.deploy.plans import SUFFIX, folder_of, plan_paths
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
-from kvplan.dsl.files.folders import folder_files
-from kvplan.dsl.library import Library, check, doubts, layers_of, load_good
+from kvplan.dsl.files.folders import folder_files, layout_type
+from kvplan.dsl.library import Library, check, doubts, layers_of, load, load_good
 from kvplan.dsl.named import model_files, names_of
 from kvplan.dsl.schema.deployment import Deployment, PlanSpec
 from kvplan.dsl.schema.fields import guarded
@@ -60,6 +60,7 @@ def command(paths: tuple[Path, ...], layouts: tuple[Path, ...], form: str) -> No
         say(render(found, form)) if form == "text" else click.echo(render(found, form))
     if not errors and form == "text":
         say("\n".join(layers_of(files, layouts)))
+        say("\n".join(_copies(files)), err=True)
         warned = f", {many(len(warnings), 'warning')}" if warnings else ""
         pairs = f"; {PAIRS}" if deployments else ""
         click.echo(f"{many(len(files) + len(named), 'file')}: no errors{warned}{pairs}")
@@ -114,6 +115,18 @@ def deployments_in(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[
     """The deployments among files. `kvplan.dsl.library.check` reports files that cannot be opened."""
     library, _ = load_good(files, layouts)
     return [one for path in files if (one := _deployment(library, path))]
+
+
+def _copies(files: Sequence[Path]) -> list[str]:
+    """A note on each file that is a copy of one that kvplan has: an edit would make it a second file of that name."""
+    known = {described: {*of.values()} for described, of in load().paths.items()}
+    shipped = {path.resolve() for of in known.values() for path in of}
+    read = ((path, layout_type(path)) for path in files if path.resolve() not in shipped)
+    return [
+        f"note: {path} is a copy of kvplan's own file: give its {described} another name before you edit it"
+        for path, described in read
+        if any(one.read_bytes() == path.read_bytes() for one in known[described])
+    ]
 
 
 def _named_beside(files: Sequence[Path], one: Deployment) -> list[Path]:

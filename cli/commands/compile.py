@@ -178,13 +178,17 @@ def _left(report: CompileReport) -> list[str]:
     if report.is_elsewhere:
         return []
     plans = (path for path in report.left.plans if path not in report.removed)
-    why = "it may be the old plan of a refused pair: kept, in index.json, too"
-    if not report.outcome.refused:
-        why = "no pair asks for this plan, so index.json leaves it out; --prune removes it"
     return [
-        *(f"{report.out / path}: {why}" for path in plans),
+        *(f"{report.out / path}: {_why_left(path, report)}" for path in plans),
         *(f"{report.out / path}: kvplan did not write this file; move it elsewhere" for path in report.left.strays),
     ]
+
+
+def _why_left(path: str, report: CompileReport) -> str:
+    if not report.outcome.refused:
+        return "no pair asks for this plan, so index.json leaves it out; --prune removes it"
+    be = "is" if path in {job.path for job, _ in report.outcome.refused} else "may be"
+    return f"it {be} the old plan of a refused pair: kept, in index.json, too"
 
 
 def _to_do(report: CompileReport) -> str:

@@ -71,7 +71,15 @@ def _options(found: Library, word: str) -> Iterator[_Meaning]:
         option, ref = engines[0].options[name], engines[0].doc_ref
         what = "an" if name == word else f"a value of {name}, an"
         title = f"{what} option of {listed([engine.name for engine in engines], 'and')}"
-        yield title, param_lines(name, plain_param(option, ref), ref)
+        yield title, [*param_lines(name, plain_param(option, ref), ref), *_letters(engines[0], option, word)]
+
+
+def _letters(engine: Engine, option: Param, word: str) -> list[str]:
+    """The lines of an engine's legend about a value of an option: the word itself, and each letter if all are there."""
+    value = option.aliases.get(word, word)
+    known = [letter for letter in value if letter in engine.legend]
+    asked = [*({value} & {*engine.legend}), *(known if len(known) == len(value) else [])]
+    return [line for one in asked for line in wrapped(f"{one}: {engine.legend[one]}", 6, 8)]
 
 
 def _options_named(engine: Engine, word: str) -> list[Param]:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 
+# The store of caches in blocks, and the unit of an option that says how many tokens a block has.
+TOKENS = "tokens"
 # A side that keys make, still without a name, and why it does not store some of the model's caches.
 Paged = tuple[PagedSide, dict[str, str]]
 Page = Callable[[Mapping[str, str]], Paged]
@@ -75,7 +77,7 @@ def _bound(library: Library, model: Model, text: str) -> BoundSide:
     found, why = page(needed)
     prefix = () if engine.name == library.default_engine else (f"engine={engine.name}",)
     key = side_key(engine, found.side, found.env, found.overrides.changed, needed, model.drafts)
-    notes = (*found.side.notes, *kept.notes(engine, but=why), *noted(why))
+    notes = (*found.side.notes, *_raised(engine, found.side, needed), *kept.notes(engine, but=why), *noted(why))
     unprobed = tuple(cache.name for cache in found.side.caches if cache.kind not in engine.probed.kinds)
     text = ",".join((*prefix, key))
     missing = tuple(sorted({**kept.dropped, **why}.items()))
@@ -147,6 +149,18 @@ def absent(model: Model, engine: Engine, env: Env, without: str | None) -> dict[
     conditions = {name: cache.when for name, cache in model.caches.items() if cache.when}
     unmet = {name: f"{WHEN}{when.text}" for name, when in conditions.items() if not _stores(when, engine, env)}
     return dict(sorted(({name: f"without={name}" for name in left_out} | unmet).items()))
+
+
+def _raised(engine: Engine, side: BoundSide, given: Mapping[str, str]) -> list[str]:
+    """Return a note on each option in tokens that no block has."""
+    options = [option for name, option in engine.options.items() if option.unit == TOKENS and name in given]
+    blocks = {group.tokens: group.members[0][0] for group in side.groups if group.store == TOKENS}
+    has = " and ".join(f"blocks of {cache} have {tokens:,} tokens" for tokens, cache in blocks.items())
+    return [
+        f"{option.name}={given[option.name]}, {option.doc}: {has}"
+        for option in options
+        if blocks and int(given[option.name]) not in blocks
+    ]
 
 
 def noted(why: Mapping[str, str]) -> list[str]:

@@ -94,6 +94,11 @@ def written_facts(plan: Plan, header: str) -> PlanCost:
     return replace(every, layers=layers.removesuffix("."))
 
 
+def written_notes(header: str, side: str) -> list[str]:
+    """Return the notes on one side in a plan's header."""
+    return [text for name, text in _written_fields(header) if name in (side.capitalize(), BOTH_SIDES)]
+
+
 def written_doubts(header: str) -> list[str]:
     """Return the doubts about the model in a plan's header."""
     return [text for name, text in _written_fields(header) if name == "In doubt"]

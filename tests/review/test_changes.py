@@ -18,7 +18,7 @@ from kvplan.plan.match import rule_of
 from kvplan.plan.spans import copies
 from kvplan.plan.types import Needs, Nest, Plan, Table
 from kvplan.review.changes import Change, changes
-from kvplan.review.facts import facts
+from kvplan.review.facts import Subject, facts
 
 
 @cache
@@ -255,3 +255,38 @@ def test_every_decode_worker_is_counted_once_per_prefill_worker() -> None:
 )
 def test_ranges(numbers: list[int], text: str) -> None:
     assert ranges(numbers) == text
+
+
+def test_a_page_that_only_one_side_has_in_parts_is_one_change() -> None:
+    """Else a page and its tokens would seem to be removed."""
+    found = changes(plan("tp=2", "tp=2"), plan("tp=2", "engine=sglang,tp=2"))
+    (page,), (token,) = of("PAGE_BYTES", found), of("TOKEN_BYTES", found)
+    assert (page.before, page.after) == ("32,768 B page", "1,024 B page of k and v")
+    assert (token.before, token.after) == (
+        "2,048 B per token and layer on one worker",
+        "1,024 B per token and layer on one worker of k and v",
+    )
+    (token,) = of("TOKEN_BYTES", changes(plan("tp=2", "tp=2"), plan("tp=2", "tp=2,order=BLHNC")))
+    assert (token.before, token.after) == (
+        "2,048 B per token and layer on one worker",
+        "65,536 B per token on one worker",
+    )
+
+
+def test_how_pages_are_copied_is_of_a_cache() -> None:
+    """Its groups have other names on another engine."""
+    found = changes(plan("tp=2", "tp=1", "gemma-3-27b"), plan("tp=2", "engine=sglang,tp=1", "gemma-3-27b"))
+    assert {(one.subject.name, one.before) for one in of("PAGE_COPIES", found)} == {
+        ("full", "page by page"),
+        ("sliding", "page by page"),
+    }
+
+
+def test_turns_are_told_once() -> None:
+    found = changes(plan("tp=2", "tp=4"), plan("tp=2", "tp=16,dcp=2"))
+    assert [one.subject.word for one in of("TURNS", found)] == [""]
+
+
+def test_a_place_does_not_grow() -> None:
+    places = Change(Subject("PLACE"), 256, 0), Change(Subject("PAGE_BYTES"), 256, 0)
+    assert [one.share for one in places] == [None, -1.0]

@@ -56,6 +56,17 @@ def test_a_change_is_of_models_that_extend_its_own_too() -> None:
     assert change.models == {"small", "large", "b", "c"}
 
 
+def test_a_change_of_a_kind_with_variants_concerns_all_models() -> None:
+    """A kind's variants are its records, and no models."""
+    kind = "kvplan: 1\nkind: k\nneeds: {window: 8}\nvariants:\n  fp8: {when: wide}\n"
+    (change,) = layout_changes({"k.yaml": kind}, {"k.yaml": kind.replace("8}", "4}")})
+    assert change == LayoutChange("k.yaml", "needs.window", "8", "4")
+
+
+def test_a_unit_is_for_people() -> None:
+    assert found("engine: e\noptions: {block: {}}\n", "engine: e\noptions: {block: {unit: tokens}}\n") == []
+
+
 ENGINES = {"one.yaml": "engine: one\ndefault: true\nn: 1\n", "two.yaml": "engine: two\nextends: one\nn: 1\n"}
 
 

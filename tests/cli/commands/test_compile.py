@@ -100,6 +100,19 @@ def test_no_plan_is_dropped_or_removed_if_a_pair_is_refused(tmp_path: Path, word
     assert (checked.exit_code, json.loads(checked.stdout)["index"]["state"]) == (3, "current")
 
 
+def test_the_old_plan_of_a_named_pair_that_is_refused_is_known(tmp_path: Path) -> None:
+    file = tmp_path / "deploy.yaml"
+    for side in ("[tp=2]", "[tp=3]"):
+        file.write_text(deployment_text(side))
+        said = run("compile", str(file), "-o", str(tmp_path / "plans"))
+    assert "chat.py: it is the old plan of a refused pair: kept, in index.json, too" in said.stderr
+
+
+def deployment_text(decode: str) -> str:
+    row = f"{{name: chat, models: [{SMALL}], prefill: [tp=1], decode: {decode}}}"
+    return f"kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n  - {row}\n"
+
+
 @pytest.mark.parametrize("words", [["--check"], ["--prefill", "tp=1", "--decode", "tp=1"]])
 def test_pruning_is_of_deployments(tmp_path: Path, words: list[str]) -> None:
     what = deployment(tmp_path, SMALL) if words == ["--check"] else SMALL

@@ -275,7 +275,7 @@ def test_every_form_has_the_same_verdict_and_categories(repository: Path) -> Non
             f"{one} ({MEANINGS[Category(one)].brief})" for one in categories.split(", ")
         ) in " ".join(said[form].split())
         assert answer["sentence"] in " ".join(said[form].replace("**", "").split())
-    assert "restart decode with tp=4,order=nhd" in answer["sentence"]
+    assert "restart decode with tp=4,order=LBNHC" in answer["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -743,7 +743,7 @@ def test_options_that_change_what_is_stored_are_no_new_layout(repository: Path) 
     fp8 = "tp=2,kv_dtype=fp8"
     edit("prefill: [tp=2], decode: [tp=2]", f"prefill: ['{fp8}'], decode: ['{fp8}']", "deploy.yaml")
     for said in (sentence(), sentence("--layouts", "mine")):
-        assert "Start prefill with kv_dtype=fp8_e4m3 and decode with kv_dtype=fp8_e4m3." in said
+        assert "Start prefill with kv_dtype=fp8 and decode with kv_dtype=fp8." in said
         assert "or keep the old pair in the deployment" in said
 
 
@@ -781,7 +781,7 @@ def test_another_engine_is_told_as_one_with_its_side(repository: Path) -> None:
 
 def test_values_to_copy_are_those_of_a_side(repository: Path) -> None:
     edit("decode: [tp=2]", "decode: ['tp=1,order=nhd']", "deploy.yaml")
-    assert "restart decode with tp=1,order=nhd." in sentence()
+    assert "restart decode with tp=1,order=LBNHC." in sentence()
 
 
 def test_compile_options_that_change_no_bytes_say_so(repository: Path) -> None:
@@ -1207,3 +1207,41 @@ def test_the_page_of_a_file_that_is_no_mapping_says_how_exceptions_begin(reposit
     Path("kvplan-diff.yaml").write_text("- rule: BYTES\n")
     assert "error[Y013]" in run("diff", "plans", "plans").stderr
     assert "kvplan-diff.yaml one that begins with `accept:`" in " ".join(run("explain", "Y013").stdout.split())
+
+
+def test_a_file_of_exceptions_has_no_version(repository: Path) -> None:
+    Path("kvplan-diff.yaml").write_text("kvplan: 1\naccept: []\n")
+    said = run("diff", "git:HEAD", "plans")
+    assert (said.exit_code, "error[K001]" in said.stderr) == (2, True)
+    assert "a file of exceptions begins with 'accept:'" in said.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_an_option_that_the_engine_raises_is_explained(repository: Path, form: str) -> None:
+    """Its block holds a state: a reader of `block: 1024` and of 2,048 tokens has to know why."""
+    edit("heads: 8, dim: 128", "heads: 2, dim: 128")
+    compiled()
+    edit("decode: [tp=2]", "decode: ['tp=2,block=1024']", "deploy.yaml")
+    said = " ".join(run("diff", "plans", "deploy.yaml", "--format", form).stdout.split())
+    assert said.count("block=1024, tokens of a block before a hybrid raises it, --block-size: blocks of attention") == 1
+    assert "attention have 2,048 tokens" in said
+
+
+def test_an_option_that_is_taken_as_it_is_needs_no_word(repository: Path) -> None:
+    edit("decode: [tp=2]", "decode: ['tp=2,block=4192']", "deploy.yaml")
+    assert "raises it" not in run("diff", "git:HEAD:plans", "deploy.yaml").stdout
+
+
+def test_the_verdict_and_the_commands_spell_a_value_alike(repository: Path) -> None:
+    edit("decode: [tp=2]", 'decode: ["tp=2,order=nhd"]', "deploy.yaml")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml").stdout
+    assert ("restart decode with order=LBNHC." in said, "order=nhd" in said) == (True, False)
+    assert "order: LBHNC (hnd, default) → LBNHC (nhd)" in said
+
+
+def test_one_run_has_a_review_beside_the_annotations(repository: Path) -> None:
+    edit("state: 128", "state: 64")
+    words = ["diff", "git:HEAD:plans", "deploy.yaml", "--format"]
+    said = run(*words, "github", "--review", "review.md")
+    assert (said.exit_code, said.stdout) == (1, run(*words, "github").stdout)
+    assert Path("review.md").read_text() == run(*words, "markdown").stdout

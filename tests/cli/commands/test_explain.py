@@ -513,3 +513,22 @@ def test_an_engine_says_whether_shares_may_be_unequal() -> None:
 def test_options_and_words_of_plans_are_explained(word: str, title: str) -> None:
     assert title.startswith(answer(word)["title"]) or answer(word)["title"].startswith(title)
     assert " ".join(run(word).stdout.split()).startswith(f"{word}: {title}".strip())
+
+
+@pytest.mark.parametrize("word", ["nhd", "LBNHC"])
+def test_a_value_is_explained_by_its_letters(word: str) -> None:
+    said = run(word).stdout
+    assert [letter for letter in "LBHNC" if f"    {letter}: " not in said] == []
+    assert "DS: convolution states with a channel's taps side by side" in run("DS").stdout
+
+
+def test_words_of_a_review_are_explained() -> None:
+    assert "`kvplan-diff.yaml`" in run("accept").stdout
+    assert "refuses the pair" in run("missing").stdout
+
+
+def test_a_side_says_which_block_the_engine_makes_of_an_option() -> None:
+    side = ["nemotron-3-nano-30b", "--decode", "tp=2,block=1024"]
+    note = "note: block=1024, tokens of a block before a hybrid raises it, --block-size: blocks of attention have 3,072"
+    assert note in run(*side).stdout
+    assert "raises it" not in run("llama-3.1-8b", "--decode", "block=32").stdout
