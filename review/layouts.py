@@ -12,7 +12,7 @@ from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable, r
 
 # Keys without effect on plans: they are for people, or say how a configuration is read.
 SAID = {"title", "doc", "doc-ref", "unit", "match", "config", "legend", "probed"}
-FAMILY, ENGINE, BASE, CONFIGURATIONS = "variants", "engine", "extends", "config"
+FAMILY, ENGINE, KIND, BASE, CONFIGURATIONS = "variants", "engine", "kind", "extends", "config"
 # The name of the engine if a side names none.
 DEFAULT = ""
 
@@ -22,6 +22,7 @@ class LayoutChange:
     """A changed key of one file.
 
     `models` are the models that the file describes and those that extend them, `engines` likewise; a kind has neither.
+    `spared` are the models that are known to have no cache of a changed kind.
     """
 
     path: str
@@ -30,6 +31,7 @@ class LayoutChange:
     after: str | None
     models: frozenset[str] = frozenset()
     engines: frozenset[str] = frozenset()
+    spared: frozenset[str] = frozenset()
 
 
 def layout_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[LayoutChange]:
@@ -40,12 +42,41 @@ def layout_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[
     found: list[LayoutChange] = []
     for path in sorted({*before, *after}):
         old, new = (some.get(path) for some in trees)
-        if not _word(new or old, CONFIGURATIONS):
-            of_engines = _heirs(_engines(old) | _engines(new), engines)
-            described = _models(old) | _models(new)
-            for change in _differences("", old, new):
-                found.append(LayoutChange(path, *change, _heirs(_models_of(change[0], described), models), of_engines))
+        changed = [] if _word(new or old, CONFIGURATIONS) else [*_differences("", old, new)]
+        if not changed:
+            continue
+        of_engines = _heirs(_engines(old) | _engines(new), engines)
+        spared = _spared(every, frozenset({_word(old, KIND), _word(new, KIND)} - {""}), models)
+        described = _models(old) | _models(new)
+        found += [
+            LayoutChange(path, *change, _heirs(_models_of(change[0], described), models), of_engines, spared)
+            for change in changed
+        ]
     return found
+
+
+def _spared(trees: Iterable[Tree | None], kinds: frozenset[str], bases: Iterable[tuple[str, str]]) -> frozenset[str]:
+    """The models without a cache of these kinds. None is known if an engine names one: it may store others as that."""
+    if not kinds:
+        return frozenset()
+    words = [(tree, _scalars(tree)) for tree in trees]
+    # A kind may extend another.
+    every = _heirs(
+        kinds, frozenset((kind, word) for tree, said in words if (kind := _word(tree, KIND)) for word in said)
+    )
+    read = [(tree, bool(every & said)) for tree, said in words]
+    if any(named and _engines(tree) for tree, named in read):
+        return frozenset()
+    own = frozenset(name for tree, named in read if named for name in _models(tree))
+    return frozenset(name for tree, _ in read for name in _models(tree)) - _heirs(own, bases)
+
+
+def _scalars(tree: Tree | None) -> frozenset[str]:
+    """All values in a file that are words."""
+    if isinstance(tree, YamlScalar):
+        return frozenset({tree})
+    inner = [entry.value for entry in tree.entries] if isinstance(tree, YamlTable) else tree.items if tree else []
+    return frozenset().union(*map(_scalars, inner))
 
 
 def _heirs(names: frozenset[str], bases: Iterable[tuple[str, str]]) -> frozenset[str]:

@@ -202,5 +202,7 @@ def _causes(layouts: Iterable[LayoutChange], changed: Sequence[PairReview]) -> t
     return tuple(
         layout
         for layout in layouts
-        if (not layout.models or layout.models & models) and (not layout.engines or layout.engines & engines)
+        if (not layout.models or layout.models & models)
+        and (not layout.engines or layout.engines & engines)
+        and models - layout.spared
     )

@@ -63,6 +63,24 @@ def test_a_change_of_a_kind_with_variants_concerns_all_models() -> None:
     assert change == LayoutChange("k.yaml", "needs.window", "8", "4")
 
 
+KIND = {"k.yaml": "kind: k\nneeds: {window: 8}\n"}
+OTHERS = {
+    "with.yaml": "model: with\ncaches: {a: {kind: k}}\n",
+    "heir.yaml": "model: heir\nextends: with\n",
+    "narrow.yaml": "kind: narrow\nextends: k\n",
+    "with-narrow.yaml": "model: with-narrow\ncaches: {a: {kind: narrow}}\n",
+    "without.yaml": "model: without\ncaches: {a: {kind: other}}\n",
+}
+
+
+@pytest.mark.parametrize(("engine", "spared"), [("kinds: [other]", {"without"}), ("instead: {mla: k}", set())])
+def test_a_change_of_a_kind_spares_models_without_it(engine: str, spared: set[str]) -> None:
+    """Unless an engine may store other caches as this kind."""
+    others = {**OTHERS, "e.yaml": f"engine: e\n{engine}\n"}
+    (change,) = layout_changes({**KIND, **others}, {"k.yaml": KIND["k.yaml"].replace("8", "4"), **others})
+    assert (change.models, change.spared) == (frozenset(), frozenset(spared))
+
+
 def test_a_unit_is_for_people() -> None:
     assert found("engine: e\noptions: {block: {}}\n", "engine: e\noptions: {block: {unit: tokens}}\n") == []
 
