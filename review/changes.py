@@ -27,6 +27,7 @@ OF_A_CACHE = {
     *OF_BLOCKS,
     *OF_READS,
     "LAYERS",
+    "PAGE_COPIES",
     "MEMORY",
     "TENSOR",
     "HOLDS",

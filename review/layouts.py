@@ -13,6 +13,7 @@ from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable, r
 # Keys without effect on plans: they are for people, or say how a configuration is read.
 SAID = {"title", "doc", "doc-ref", "unit", "match", "config", "legend", "probed"}
 FAMILY, ENGINE, KIND, BASE, CONFIGURATIONS = "variants", "engine", "kind", "extends", "config"
+TYPES = ("model", ENGINE, KIND)
 # The name of the engine if a side names none.
 DEFAULT = ""
 
@@ -40,9 +41,8 @@ def layout_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[
     every = [tree for some in trees for tree in some.values()]
     models, engines = (frozenset(pair for tree in every for pair in bases(tree)) for bases in (_bases, _engine_bases))
     found: list[LayoutChange] = []
-    for path in sorted({*before, *after}):
-        old, new = (some.get(path) for some in trees)
-        changed = [] if _word(new or old, CONFIGURATIONS) else [*_differences("", old, new)]
+    for path, old, new in _files(*trees):
+        changed = [] if _word(new or old, CONFIGURATIONS) else _of_file(old, new)
         if not changed:
             continue
         of_engines = _heirs(_engines(old) | _engines(new), engines)
@@ -53,6 +53,29 @@ def layout_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[
             for change in changed
         ]
     return found
+
+
+def _files(
+    before: Mapping[str, Tree | None], after: Mapping[str, Tree | None]
+) -> Iterator[tuple[str, Tree | None, Tree | None]]:
+    """Every file with its path, as it was and as it is. A file that moved is one: it describes the same as before."""
+    left = {_name(tree): path for path, tree in before.items() if path not in after}
+    moved = {path: left[_name(tree)] for path, tree in after.items() if path not in before and _name(tree) in left}
+    for path in sorted({*before, *after} - {*moved.values()}):
+        yield path, before.get(moved.get(path, path)), after.get(path)
+
+
+def _name(tree: Tree | None) -> tuple[str, str]:
+    """The type of a file, and the name of what it describes."""
+    return next(((word, name) for word in TYPES if (name := _word(tree, word))), ("", ""))
+
+
+def _of_file(old: Tree | None, new: Tree | None) -> list[tuple[str, str | None, str | None]]:
+    """The keys of a file that differ; of one that is new or removed only its name."""
+    (word, before), (other, after) = _name(old), _name(new)
+    if (old is None or new is None) and (word or other):
+        return [(word or other, before or None, after or None)]
+    return [*_differences("", old, new)]
 
 
 def _spared(trees: Iterable[Tree | None], kinds: frozenset[str], bases: Iterable[tuple[str, str]]) -> frozenset[str]:

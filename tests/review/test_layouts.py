@@ -81,6 +81,18 @@ def test_a_change_of_a_kind_spares_models_without_it(engine: str, spared: set[st
     assert (change.models, change.spared) == (frozenset(), frozenset(spared))
 
 
+def test_a_file_that_moves_is_compared_with_itself() -> None:
+    (change,) = layout_changes({"a.yaml": MODEL}, {"b/a.yaml": MODEL.replace("128", "64")})
+    assert (change.path, change.key, change.before, change.after) == ("b/a.yaml", "states.state", "128", "64")
+    assert layout_changes({"a.yaml": MODEL}, {"b.yaml": MODEL}) == []
+
+
+def test_a_file_that_is_new_or_removed_is_named_once() -> None:
+    other = MODEL.replace("family", "other")
+    said = [(one.path, one.key, one.before, one.after) for one in layout_changes({"a.yaml": MODEL}, {"b.yaml": other})]
+    assert said == [("a.yaml", "model", "family", None), ("b.yaml", "model", None, "other")]
+
+
 def test_a_unit_is_for_people() -> None:
     assert found("engine: e\noptions: {block: {}}\n", "engine: e\noptions: {block: {unit: tokens}}\n") == []
 
@@ -103,4 +115,4 @@ def test_how_configurations_are_read_changes_no_plan() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "- a"])
 def test_what_is_no_layout_is_new_or_gone(text: str) -> None:
-    assert ("states.state", "128", None) in found(MODEL, text)
+    assert ("model", "family", None) in found(MODEL, text)
