@@ -40,7 +40,7 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
     parts.append("\n".join(f"- {_cell(note)}" for note in option_notes(review)))
     if found.left_out:
         parts.append(f"As a consequence also {listed([_also(rule) for rule in found.left_out], 'and')}.")
-    parts += [UNCOMPARED[0].upper() + UNCOMPARED[1:] + "."] if lacks_layouts(review, found) else []
+    parts += [UNCOMPARED[0].upper() + UNCOMPARED[1:] + "."] if lacks_layouts(review) else []
     parts += [without_effect(review), cost_hint(review)]
     parts += [*_lists(review), fleet, _exceptions(judgement), outcome(judgement)]
     parts += [_to_accept(judgement)]

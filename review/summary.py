@@ -59,7 +59,7 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
     causes = [ToldChange("", f"{where}: {before} → {after}") for where, before, after in layouts]
     causes += _as_sentences(found.causes, count)
     causes += [ToldChange("", note) for note in option_notes(review)]
-    causes += [ToldChange("", UNCOMPARED)] if lacks_layouts(review, found) else []
+    causes += [ToldChange("", UNCOMPARED)] if lacks_layouts(review) else []
     if review.changed and not causes:
         causes = [ToldChange("", UNTOLD[all(pair.verdict is RolloutVerdict.TEXT for pair in review.changed)])]
     effects = _as_sentences(found.effects, count)
@@ -103,10 +103,10 @@ def _new_doubts(pair: FilePair) -> list[str]:
     return [doubt for doubt in after if doubt not in before]
 
 
-def lacks_layouts(review: Review, found: Sections) -> bool:
+def lacks_layouts(review: Review) -> bool:
     """Whether a key of the user's own layout files may be the cause, and these were not compared."""
-    own = any(pair.pair.after and pair.pair.after.has_own_layouts for pair in review.changed)
-    return review.uncompared and own and any(one.category is Category.BYTES for one in found.causes)
+    own = [pair for pair in review.changed if pair.pair.after and pair.pair.after.has_own_layouts]
+    return review.uncompared and any(map(review.layouts_of, own))
 
 
 def without_effect(review: Review) -> str:

@@ -1245,3 +1245,21 @@ def test_one_run_has_a_review_beside_the_annotations(repository: Path) -> None:
     said = run(*words, "github", "--review", "review.md")
     assert (said.exit_code, said.stdout) == (1, run(*words, "github").stdout)
     assert Path("review.md").read_text() == run(*words, "markdown").stdout
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_the_file_of_an_own_engine_may_be_the_cause(repository: Path, form: str) -> None:
+    """Its change is no number of a model: without its folder nobody can say more than that."""
+    engine = Path("mine/ours.yaml")
+    engine.write_text("kvplan: 1\nengine: ours\nextends: vllm\ntitle: T\noptions: {block: {default: 16}}\n")
+    edit("decode: [tp=2]", 'decode: ["engine=ours,tp=2"]', "deploy.yaml")
+    words = ["deploy.yaml", "-o", "plans", "--layouts", "mine"]
+    assert run("compile", *words).exit_code == 0
+    git("add", ".")
+    git("commit", "-qm", "engine")
+    edit("default: 16", "default: 4192", str(engine))
+    assert run("compile", *words).exit_code == 0
+    said = " ".join(run("diff", "git:HEAD", "plans", "--format", form).stdout.split())
+    assert ("ayout files were not compared: give --layouts DIR" in said, "or kvplan itself" in said) == (True, False)
+    said = run("diff", "git:HEAD", "plans", "--layouts", "mine").stdout
+    assert "  mine/ours.yaml: options.block.default: 16 → 4192" in said.splitlines()
