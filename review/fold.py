@@ -25,7 +25,7 @@ TAG = re.compile(r" \([0-9a-f]{8}\)")
 EXISTENCE = {"CACHE", "GROUP", "TENSOR", "PAIR_NEW", "PAIR_GONE"}
 # Up to this many different values of one thing are all shown.
 FEW = 3
-PERCENT, FACTOR = "{:+.{digits}f} %", "× {:.3g}"
+PERCENT, FACTOR, LARGE_FACTOR = "{:+.{digits}f} %", "× {:.3g}", "× {:,.0f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def shown(value: Value | None) -> str:
 def percent(share: float) -> str:
     """`−49 %`, with a decimal near 0 and 100; `× 32` if the number at least doubled."""
     if share >= 1:
-        return FACTOR.format(share + 1)
+        return (FACTOR if share < 100 else LARGE_FACTOR).format(share + 1)
     return PERCENT.format(100 * share, digits=0 if 0.02 <= abs(share) <= 0.99 else 1).replace("-", "−")
 
 

@@ -19,6 +19,7 @@ from kvplan.plan.spans import copies
 from kvplan.plan.types import Needs, Nest, Plan, Table
 from kvplan.review.changes import Change, changes
 from kvplan.review.facts import Subject, facts
+from kvplan.review.fold import percent
 
 
 @cache
@@ -290,3 +291,8 @@ def test_turns_are_told_once() -> None:
 def test_a_place_does_not_grow() -> None:
     places = Change(Subject("PLACE"), 256, 0), Change(Subject("PAGE_BYTES"), 256, 0)
     assert [one.share for one in places] == [None, -1.0]
+
+
+@pytest.mark.parametrize(("share", "said"), [(-0.5, "−50 %"), (0.005, "+0.5 %"), (1.0, "× 2"), (6144.0, "× 6,145")])
+def test_growth_is_read_at_once(share: float, said: str) -> None:
+    assert percent(share) == said
