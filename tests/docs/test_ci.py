@@ -297,7 +297,12 @@ def test_the_first_plans_of_a_repository_pass(runner: Runner, tmp_path: Path) ->
     assert "::error::the committed plans are not those of the deployment" in runner.said
 
 
-def test_plans_that_move_are_not_new(runner: Runner) -> None:
+@pytest.mark.parametrize("indexed", [True, False])
+def test_plans_that_move_are_not_new(runner: Runner, indexed: bool) -> None:
+    if not indexed:
+        git(runner.folder, "rm", "-q", "plans/index.json")
+        git(runner.folder, "commit", "-qm", "no index")
+        runner.values["inputs.base"] = git(runner.folder, "rev-parse", "HEAD")
     deployment(runner.folder, "tp=1,block=32")
     compiled(runner.folder)
     git(runner.folder, "mv", "plans", "plans2")
