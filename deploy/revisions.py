@@ -1,4 +1,4 @@
-"""What a git revision has: texts of files, and its plans wherever they lie."""
+"""Texts of files at a git revision, and all plans of a revision."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kvplan.plan.files import index
 MARKER = b"Emitted by kvplan from "
 # The variables of a git hook: they name one repository and treat the current folder as the top of it.
 OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_PREFIX"}
-# What `git grep` exits with if it finds nothing.
+# The exit code of `git grep` if it finds nothing.
 NOTHING = 1
 
 
 def plan_files(revision: str, near: Path) -> dict[Path, Path]:
     """Return all plans at a revision of the repository of `near`, by file: the directory of plans that has it.
 
-    That directory has an index that lists plans, or else it has the folder of the plan's model.
+    The directory has an index that lists plans, or else it has the folder of the plan's model.
 
     Raises CalledProcessError, FileNotFoundError.
     """

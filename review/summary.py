@@ -81,7 +81,7 @@ def doubts(review: Review) -> list[str]:
 
 
 def option_notes(review: Review) -> list[str]:
-    """What headers say of a changed option whose value is not what the engine takes, each once."""
+    """The notes of headers on changed options that the engine does not take as they are, each once."""
     return list(dict.fromkeys(note for pair in review.changed for note in _option_notes(pair)))
 
 
