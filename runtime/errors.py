@@ -261,7 +261,7 @@ class ChecksumError(RequestError):
 
 
 class WithdrawnError(RequestError):
-    """The prefill engine withdrew the request.
+    """The prefill engine withdrew the request, or drains and does not hold it.
 
     Ask another engine, or compute the request on decode.
     """

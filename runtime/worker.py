@@ -111,10 +111,10 @@ class OwnedWorker:
     def drain(self, timeout: float) -> None:
         """Accept nothing new. `drained` says when nothing is left. Both halves of a worker drain together.
 
-        A prefill half raises DrainingError for `hold` and `open`. Engines, even new ones, can still read what it holds;
-        after `timeout` seconds it withdraws that. A decode half ends new requests with DrainingError, and raises it for
-        connecting; requests still in progress after `timeout` seconds fail. A second call moves the deadline; `resume`
-        ends the drain.
+        A prefill half raises DrainingError for `hold` and `open`. Engines, even new ones, can still read what it holds,
+        and are refused the rest; after `timeout` seconds it withdraws all. A decode half ends new requests with
+        DrainingError, and raises it for connecting; requests still in progress after `timeout` seconds fail. A second
+        call moves the deadline; `resume` ends the drain.
         """
         self._role.check_open()
         self._endpoint.drain(timeout)

@@ -119,6 +119,9 @@ class PrefillHalf(Half):
         heard_until = self.lease_clock.heard_until(now, unread=self._server.pending())
         if not self.endpoint.asleep:
             self._advance(now, completed, heard_until)
+        if self.endpoint.drains:
+            refused = WithdrawnError("it drains and does not hold this request: ask another engine, or compute it")
+            self.driver.command(self.core.refuse_unheld, refused)
         if self.overdue():
             for request in list(self.core.state.sources):
                 self.withdraw(request)

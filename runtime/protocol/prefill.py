@@ -107,6 +107,12 @@ class PrefillCore:
         self.leases.withdraw(request)
         self.readers.end(request, error)
 
+    def refuse_unheld(self, error: KvplanError) -> None:
+        """Notify readers that a request that they claim, and that is not held, never will be, and why."""
+        claims = {request: None for session in self.state.sessions.values() for request in session.claims}
+        for request in [request for request in claims if request not in self.state.sources]:
+            self.readers.end(request, error)
+
     def drop_engine(self, name: str, *, dead: bool) -> None:
         """Forget a decode engine. If it is `dead`, its processes have ended, and writes to it keep no blocks.
 

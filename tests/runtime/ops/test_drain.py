@@ -81,16 +81,22 @@ def test_prefill_drains(pair: World) -> None:
     assert {(one.request, one.why) for one in source.released()} == {("before", "finished"), ("fed", "withdrawn")}
 
 
-def test_who_asks_a_worker_that_drains_for_what_it_never_held_is_told(pair: World) -> None:
-    """An engine that takes nothing new says so of a prompt that was given up: nobody waits for it until a deadline."""
-    source = pair.prefill[0]
-    asked = pair.decode[0].submit(ask(pair, (0, 12), name="never"), 50)
-    until(lambda: all(part.not_held for part in asked.parts), lambda: polled(pair))
+@pytest.mark.parametrize("begin", [DecodeWorker.submit, DecodeWorker.open], ids=["whole", "chunks"])
+@pytest.mark.parametrize("before", [True, False], ids=["asked before", "asked after"])
+def test_a_worker_that_drains_refuses_what_it_never_held(pair: World, begin: Any, before: bool) -> None:
+    """Nobody waits until a deadline for what will never be held; the clock stands still."""
+    source, target, request = pair.prefill[0], pair.decode[0], ask(pair, (0, 12), name="never")
+    source.hold("kept", ask(pair, (0, 12), name="kept").prefill, after=Flag())
+    if not before:
+        source.drain(60)
+    asked = begin(target, request, 50)
+    rounds(pair)
     source.drain(60)
-    source.decline("never")
     until(lambda: asked.ended, lambda: polled(pair))
-    assert asked.state == "failed"
-    assert source.drained()
+    assert isinstance(asked.error, errors.WithdrawnError)
+    assert "prefill worker 0 says: it drains and does not hold" in str(asked.error)
+    assert [hold.phase for hold in source.inspect().holds] == ["held"]
+    assert source.inspect().readers[0].claims == ()
 
 
 def test_all_that_was_said_over_a_line_that_is_gone_counts(monkeypatch: pytest.MonkeyPatch) -> None:
