@@ -31,14 +31,18 @@ BUFFER = [0, 64, 64, 128, 1024]
 
 @dataclass(eq=False)
 class Work:
-    """A request as the caller of the prefill engine knows it. `held` are the workers that hold it."""
+    """A request as the caller of the prefill engine knows it. `held` are the workers that hold it.
+
+    A name may be held `again` in other blocks: that is `later`.
+    """
 
     name: str
-    seed: int
     end: int
     tables: dict[str, Any]
     fed: bool
     content: Truth
+    again: bool
+    later: Work | None = None
     held: set[int] = field(default_factory=set)
     chunks: dict[int, list[tuple[tuple[int, int], tuple[int, ...] | None]]] = field(default_factory=dict)
 

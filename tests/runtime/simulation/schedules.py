@@ -72,16 +72,10 @@ class Schedule(Engines):
                 self.anew(work)
 
     def anew(self, work: Work) -> None:
-        """Hold an id again with the blocks that it had, or never again: a reader that asks for it names them."""
-        if work.fed or self.draw.random() < 0.5:
-            self.finish(work)
-            return
-        for number, worker in enumerate(self.prefill):
-            fill(self.shapes[0], self.model, number, self.prefill_arrays[number], work.content, work.tables)
-            with suppress(KvplanError):
-                worker.hold(work.name, work.tables)
-                work.held.add(number)
+        """Free the blocks of a request that all have released, and maybe hold its name once more."""
         self.finish(work)
+        if not work.again and self.draw.random() < 0.5:
+            self.compute(work)
 
     def act(self) -> None:
         draw = self.draw
@@ -109,17 +103,22 @@ class Schedule(Engines):
         elif what > 0.95:
             self.reap()
 
-    def compute(self) -> None:
+    def compute(self, before: Work | None = None) -> None:
+        """Hold a request on all workers. If its name was held `before`, it is as long, and lies in other blocks."""
         draw, shape = self.draw, self.shapes[0]
-        end = draw.randint(1, 40)
+        end = draw.randint(1, 40) if before is None else before.end
         need = -(-end // (shape.kernel * shape.ratio))
-        if len(self.free) < need:
+        free = self.free - (set() if before is None else set(before.tables["kv"].ids.tolist()))
+        if len(free) < need:
             return
-        ids = draw.sample(sorted(self.free), need)
+        ids = draw.sample(sorted(free), need)
         self.free -= set(ids)
-        seed, name = draw.randrange(1 << 30), f"r{next(self.names)}"
+        seed, name = draw.randrange(1 << 30), f"r{next(self.names)}" if before is None else before.name
         given = dict(tables(shape, self.model, ids, 0, ids[0], end))
-        work = self.works[name] = Work(name, seed, end, given, draw.random() < 0.5, truth(self.model, end, seed))
+        content, again = truth(self.model, end, seed), before is not None
+        work = self.works[name] = Work(name, end, given, draw.random() < 0.5, content, again)
+        if before is not None:
+            before.later = work
         if draw.random() < 0.2:
             self.ask(draw.choice(self.engines), work)
         for number, worker in enumerate(self.prefill):
@@ -246,7 +245,7 @@ class Schedule(Engines):
             flag.done = True
         for _ in range(4):
             for _ in range(50):
-                self.tick(0.05)
+                self.tick(0.08)
             self.meet()
         self.reap()
         for engine in self.engines:
