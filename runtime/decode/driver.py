@@ -57,14 +57,14 @@ class DecodeDriver:
     ) -> None:
         pool, transport, stage = endpoint.pool, endpoint.transport, endpoint.stage
         self.core = core = DecodeCore(pool.side, pool.blocks, limits.requests, transport.linger_s)
-        self.context = ExecutorContext(transport, limits, stage)
+        self.context = ExecutorContext(transport, limits, counters, stage)
         results: MoveResults[LoadPart] = MoveResults(
             broken=core.loads.broken,
             placed=lambda part, size: core.placed(part),
             settled=lambda part, lost, abandoned: core.settled(part),
             arrived=core.arrived,
         )
-        self.reads, self.ended = Mover[LoadPart](self.context, counters, self._ends, results, push=False), ended
+        self.reads, self.ended = Mover[LoadPart](self.context, self._ends, results, push=False), ended
 
         def over(part: LoadPart, left: bool) -> None:
             (core.settled if left else core.placed)(part)

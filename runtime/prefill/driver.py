@@ -61,7 +61,7 @@ class PrefillDriver:
         # Pieces that are packed here for decode workers to read. A lost connection never confirms its pieces.
         self.packs = Lender[Reader](self._pieces)
         results: MoveResults[WriteKey] = MoveResults(core.writes.broken, core.writes.moved, core.writes.settled)
-        self.mover = Mover[WriteKey](context, counters, self.peers.ends, results, push=True)
+        self.mover = Mover[WriteKey](context, self.peers.ends, results, push=True)
         self.watched = WatchedRequests()
         self._server, self._counters, self._clock = server, counters, clock
         self._comparisons = ChecksumThread[tuple[Reader, str], KvplanError | None]()

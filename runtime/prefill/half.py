@@ -94,7 +94,7 @@ class PrefillHalf(Half):
 
     def begin(self) -> None:
         endpoint = self.endpoint
-        self.context = ExecutorContext(endpoint.transport, self._limits, endpoint.stage)
+        self.context = ExecutorContext(endpoint.transport, self._limits, self._counters, endpoint.stage)
         self.driver = PrefillDriver(
             self.core,
             endpoint,

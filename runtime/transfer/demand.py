@@ -111,14 +111,11 @@ class PairRules(Facts):
 class Meter:
     """The bytes and descriptors that were moved so far, counted by the side that moves them.
 
-    `staged` are bytes that went through a stage, including those that the request did not ask for. `descriptors` and
-    `spans` are predicted; `posted` is what the transport counted, None if it does not count.
+    `descriptors` are predicted; `posted` is what the transport counted, None if it does not count.
     """
 
     moved: int = 0
-    staged: int = 0
     descriptors: int = 0
-    spans: int = 0
     posted: int | None = 0
 
     def count_posted(self, count: int | None) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from kvplan.plan.types import Runs
 from kvplan.runtime.errors import PeerLostError
 from kvplan.runtime.inspection import SliceState
+from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import LentMove
 from kvplan.runtime.staging.staged import StagedMove
@@ -93,10 +94,11 @@ NOTHING_FORESEEN: Foreseen = (None, (), [])
 
 
 class ExecutorContext:
-    """The transport, limits, scratch and stage that all executors of a worker share."""
+    """The transport, limits, counters, scratch and stage that all executors of a worker share."""
 
-    def __init__(self, transport: Transport, limits: Limits, stage: Stage | None = None) -> None:
+    def __init__(self, transport: Transport, limits: Limits, counters: Counters, stage: Stage | None = None) -> None:
         self.transport, self.stage, self.slice_bytes = transport, stage, limits.slice_bytes
+        self.counters = counters
         self.admission, self.scratch = AdmissionQueue[Slice](limits), IndexScratch()
 
     def inspected(self) -> tuple[SliceState, ...]:
@@ -165,9 +167,9 @@ class ExecutorContext:
                 handles = [handle for handle in handles if handle is not None]
         for slice_, own in zip(group, shares(handles, len(group)), strict=True):
             slice_.handles = own
-        meter = group[0].executor.meter
-        meter.descriptors += load.descriptors
-        meter.spans += load.spans
+        group[0].executor.meter.descriptors += load.descriptors
+        self.counters.add("posts", load.descriptors)
+        self.counters.add("spans", load.spans)
         if failure is not None:
             for slice_ in group:
                 if slice_.executor.has(slice_):
@@ -191,14 +193,13 @@ class TransferExecutor:
     """The slices of one transfer between its `ends`.
 
     `fail` is called with the error of a slice; its owner then calls `stop`. Nothing is posted once it is `stopped`;
-    slices whose bytes may still move are then `in_progress`. `complete` says that all runs were added. `counted` and
-    `reported` are its owner's. `lost` says that its connection broke. `buried` handles go to a dead peer: blocks are
-    freed without waiting for them.
+    slices whose bytes may still move are then `in_progress`. `complete` says that all runs were added. `lost` says
+    that its connection broke. `buried` handles go to a dead peer: blocks are freed without waiting for them.
     """
 
     def __init__(self, ends: MoveEnds, context: ExecutorContext, fail: Callable[[Exception], None]) -> None:
         self.ends, self.request, self.meter = ends, ends.request, ends.meter
-        self.complete = self.stopped = self.counted = self.reported = self.lost = False
+        self.complete = self.stopped = self.lost = False
         self.in_progress, self.buried = list[Slice](), list[TransferHandle]()
         self._context, self.fail = context, fail
         self._slices: dict[Slice, None] = {}
@@ -337,7 +338,8 @@ class TransferExecutor:
         assert slice_.staged is not None
         if not slice_.staged.ready():
             return
-        self.meter.staged += slice_.staged.piece.bytes
+        direction = "write" if slice_.link.push else "read"
+        self._context.counters.add("staged_bytes", slice_.staged.piece.bytes, direction=direction)
         self._context.issue_staged(slice_, slice_.staged)
         if self.has(slice_):
             self._over(slice_)

@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 
 from kvplan.plan.layers import Layers
 from kvplan.plan.types import Runs
-from kvplan.runtime.ops.metrics import Counters
-from kvplan.runtime.transfer.demand import Meter
 from kvplan.runtime.transfer.executor import ExecutorContext, MoveEnds, TransferExecutor
 
 K = TypeVar("K", bound=Hashable)
@@ -20,10 +18,11 @@ K = TypeVar("K", bound=Hashable)
 class MoveResults(Generic[K]):
     """The callbacks for the results of each transfer.
 
-    `broken`: something cannot be moved, and nothing more of it is posted. `arrived`, once: the wire has copied all of
-    it, but a copy from the stage is still in progress. `placed`: all of it is in its place; the argument is its bytes.
-    `settled`: nothing of a stopped transfer touches memory here any more. Its first bool is `lost`: the connection
-    broke, so that sent bytes may still land. Its second is `abandoned`: the peer is dead, and posts to it remain.
+    `broken`: something cannot be moved, and nothing more of it is posted. `arrived`, in each step: the wire has copied
+    all of it, but a copy from the stage is still in progress. `placed`: all of it is in its place; the argument is its
+    bytes. `settled`: nothing of a stopped transfer touches memory here any more. Its first bool is `lost`: the
+    connection broke, so that sent bytes may still land. Its second is `abandoned`: the peer is dead, and posts to it
+    remain; then it is called again in later steps.
     """
 
     broken: Callable[[K, Exception], object]
@@ -38,14 +37,12 @@ class Mover(Generic[K]):
     def __init__(
         self,
         context: ExecutorContext,
-        counters: Counters,
         ends: Callable[[K], MoveEnds],
         results: MoveResults[K],
         *,
         push: bool,
     ) -> None:
-        self._context, self._counters, self._push = context, counters, push
-        self._ends, self._results = ends, results
+        self._context, self._ends, self._results, self._push = context, ends, results, push
         self._all: dict[K, TransferExecutor] = {}
         # Runs that will probably be moved in one piece.
         self.foreseen: dict[K, Mapping[str, Runs]] = {}
@@ -126,23 +123,14 @@ class Mover(Generic[K]):
         self._results.broken(key, error)
 
     def _follow(self, key: K, moving: TransferExecutor) -> None:
-        if not moving.counted and moving.read:
-            moving.counted = True
-            self._count(moving.meter)
-            if not moving.done:
-                self._results.arrived(key)
         if moving.done:
             del self._all[key]
             if self._push:
                 # Bytes that are read are counted when their request is done.
-                self._counters.add("moved_bytes", moving.meter.moved, direction="write")
+                self._context.counters.add("moved_bytes", moving.meter.moved, direction="write")
             self._results.placed(key, moving.meter.moved)
-
-    def _count(self, meter: Meter) -> None:
-        self._counters.add("posts", meter.descriptors)
-        self._counters.add("spans", meter.spans)
-        if meter.staged:
-            self._counters.add("staged_bytes", meter.staged, direction="write" if self._push else "read")
+        elif moving.read:
+            self._results.arrived(key)
 
     def _reap(self, key: K, moving: TransferExecutor) -> None:
         moving.reap(self._push)
@@ -150,7 +138,4 @@ class Mover(Generic[K]):
             return
         if not moving.buried:
             del self._all[key]
-            self._results.settled(key, moving.lost, False)
-        elif not moving.reported:
-            moving.reported = True
-            self._results.settled(key, moving.lost, True)
+        self._results.settled(key, moving.lost, bool(moving.buried))

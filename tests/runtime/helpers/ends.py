@@ -17,6 +17,7 @@ from kvplan.plan.request import Request
 from kvplan.plan.types import Plan, Runs
 from kvplan.runtime import InMemory, views
 from kvplan.runtime.memory.register import Pool
+from kvplan.runtime.ops.metrics import Counters
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.transfer import prepare
@@ -47,6 +48,7 @@ class Ends:
     agents: tuple[list[Any], list[Any]]
     pools: tuple[list[Pool], list[Pool]]
     scratch: IndexScratch = field(default_factory=IndexScratch)
+    counters: Counters = field(default_factory=Counters)
 
     def link(
         self,
@@ -83,7 +85,10 @@ class Ends:
         It calls `also` in every round. With `foreseen` the executor foresees the move.
         """
         here = self.agents[0][link.prefill_worker] if link.push else self.agents[1][link.decode_worker]
-        context, failures = ExecutorContext(here, Limits(slice_bytes=most), link.stage), list[Exception]()
+        context, failures = (
+            ExecutorContext(here, Limits(slice_bytes=most), self.counters, link.stage),
+            list[Exception](),
+        )
         over = MoveEnds("r", link.peer, link.peer, PreparedLinks(lambda _: link), Meter())
         executor = TransferExecutor(over, context, failures.append)
         if foreseen:

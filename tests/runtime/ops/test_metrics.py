@@ -9,8 +9,11 @@ import threading
 from typing import Any
 
 import pytest
+from tests.runtime.helpers.plans import Shape
+from tests.runtime.helpers.waiting import until
+from tests.runtime.helpers.worlds import world
 
-from kvplan.runtime import errors
+from kvplan.runtime import Blocks, Request, Slot, errors
 from kvplan.runtime.errors import MetricsMissingError
 from kvplan.runtime.ops.metrics import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS, Counters
 from kvplan.runtime.ops.prometheus import metrics_page, register
@@ -200,3 +203,20 @@ def test_counting_needs_nothing_but_python() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "set()\n"
+
+
+def test_posts_of_a_request_that_is_given_up_count() -> None:
+    """Two requests are posted as one transfer, whose descriptors count for the first one."""
+    made = world(Shape(1), Shape(1))
+    source, target = made.prefill[0], made.decode[0]
+    tables = [{"kv": Blocks(0, [number]), "state": Slot(number, 4)} for number in range(2)]
+    for number, table in enumerate(tables):
+        source.hold(f"r{number}", table)
+    made.hub.frozen.add(source.inspect().transport)
+    first, second = (target.submit(Request(f"r{n}", (0, 4), one, one), 50) for n, one in enumerate(tables))
+    until(lambda: target.inspect().bytes_in_flight and first.descriptors, made.poll, target.run_once)
+    assert second.descriptors == 0
+    first.cancel()
+    made.hub.frozen.clear()
+    until(lambda: second.ended, made.poll, target.run_once)
+    assert (second.state, target.counters.snapshot()["posts"]) == ("done", first.descriptors)

@@ -35,11 +35,11 @@ SIZES = (BUFFERS * 256, BUFFERS * 4096, 1 << 24)
 
 
 class Staged:
-    """A world whose links use stages of `size` bytes, and the number of bytes that they moved."""
+    """A world whose links use stages of `size` bytes."""
 
     def __init__(self, world: Ends, way: str, size: int, foreseen: bool) -> None:
         self.world, self.way, self.size, self.push, self.foreseen = world, way, size, WAYS[way][1], foreseen
-        self.stages, self.bytes = dict[int, Stage](), 0
+        self.stages = dict[int, Stage]()
 
     def move(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None = None) -> None:
         if self.way not in OWN:
@@ -48,13 +48,13 @@ class Staged:
         number = theirs if self.push else ours
         stage = self.stages.setdefault(number, self.world.stage(number, self.push, self.size))
         link = self.world.link(theirs, ours, self.push, layers, stage)
-        self.bytes += self.world.execute(link, runs, 3000, foreseen=self.foreseen).meter.staged
+        self.world.execute(link, runs, 3000, foreseen=self.foreseen)
         link.release()
 
     def _at_peer(self, theirs: int, ours: int, runs: dict[str, Runs], layers: frozenset[int] | None) -> None:
         peer = LendingPeer(self.world, theirs, ours, self.size, push=self.push)
         link = self.world.link(theirs, ours, self.push, layers, None, peer.stage)
-        self.bytes += self.world.execute(link, runs, 3000, peer.step, foreseen=self.foreseen).meter.staged
+        self.world.execute(link, runs, 3000, peer.step, foreseen=self.foreseen)
         link.release()
         peer.close()
 

@@ -10,7 +10,7 @@ import pytest
 
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Runs
-from kvplan.runtime import Limits
+from kvplan.runtime import Counters, Limits
 from kvplan.runtime.errors import LimitError, NotBegunError, PeerLostError, TransportError
 from kvplan.runtime.transfer import executor
 from kvplan.runtime.transfer.demand import Meter
@@ -76,7 +76,8 @@ class Rig:
         monkeypatch.setattr("kvplan.runtime.transfer.executor.gather", lambda *_: load)
         monkeypatch.setattr("kvplan.runtime.transfer.slices.cut", lambda link, runs, most: [(runs, 10)])
         self.transport = Transport()
-        self.context = ExecutorContext(self.transport, Limits(20, 20, 10))  # type: ignore[arg-type]
+        self.counters = Counters()
+        self.context = ExecutorContext(self.transport, Limits(20, 20, 10), self.counters)  # type: ignore[arg-type]
         self.queue = self.context.admission
         self.failures, self.said = list[Exception](), list[object]()
         self.executor, self.other = (TransferExecutor(ends(name), self.context, self.failures.append) for name in "rs")
@@ -177,7 +178,7 @@ def test_done_when_every_post_of_every_slice_is(rig: Rig) -> None:
     assert (rig.executor.done, rig.executor.meter.moved, rig.queue.in_flight()) == (False, 10, 10)
     rig.end(3)
     assert (rig.executor.done, rig.executor.meter.moved, rig.queue.in_flight()) == (True, 20, 0)
-    assert (rig.executor.meter.descriptors, rig.executor.meter.posted, rig.executor.meter.spans) == (4, 12, 4)
+    assert (rig.executor.meter.descriptors, rig.executor.meter.posted) == (4, 12)
     assert all(handle.released for handle in rig.transport.handles)
 
 
@@ -249,8 +250,8 @@ def test_small_slices_of_two_requests_are_one_transfer_and_done_each_by_itself(b
     both.other.step()
     assert (both.other.done, both.queue.in_flight()) == (True, 0)
     assert all(handle.released for handle in both.transport.handles)
-    counts = [(one.meter.posted, one.meter.descriptors, one.meter.spans) for one in (both.executor, both.other)]
-    assert counts == [(6, 2, 2), (0, 0, 0)]
+    counts = [(one.meter.posted, one.meter.descriptors) for one in (both.executor, both.other)]
+    assert counts == [(6, 2), (0, 0)]
 
 
 def test_who_leaves_a_shared_transfer_waits_until_it_is_over(both: Rig) -> None:
