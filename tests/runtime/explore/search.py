@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -63,11 +64,11 @@ def _next(layer: dict[bytes, tuple[str, ...]], seen: set[int], found: Found) -> 
         names = [name for name, _ in world.steps()]
         if not names:
             found.ends += 1
-            _take(world, "finish", world.finish, way)
+            _take("finish", world.finish, way)
         for number, name in enumerate(names):
             world = restored(data)
             found.steps += 1
-            _take(world, name, list(world.steps())[number][1], way)
+            _take(name, list(world.steps())[number][1], way)
             after = saved(world)
             if hash(after) not in seen:
                 seen.add(hash(after))
@@ -75,7 +76,18 @@ def _next(layer: dict[bytes, tuple[str, ...]], seen: set[int], found: Found) -> 
     return new
 
 
-def _take(world: World, name: str, step: Callable[[], None], way: tuple[str, ...]) -> None:
+def walk(world: World, draw: random.Random) -> None:
+    """Take random steps until only time goes on: then everything has to end. Raises as `explore`."""
+    way: tuple[str, ...] = ()
+    while list(world.steps()):
+        troubles = draw.random() < 0.1
+        name, step = draw.choice(list(world.troubles() if troubles else world.calm()) or list(world.steps()))
+        _take(name, step, way)
+        way = (*way, name)
+    _take("finish", world.finish, way)
+
+
+def _take(name: str, step: Callable[[], None], way: tuple[str, ...]) -> None:
     try:
         step()
     except Exception as error:

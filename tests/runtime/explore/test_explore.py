@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from itertools import product
+from typing import Any
+
 import pytest
-from tests.runtime.explore.__main__ import space
-from tests.runtime.explore.world import BrokenLawError
+from tests.runtime.explore.__main__ import TROUBLES, space
+from tests.runtime.explore.search import walk
+from tests.runtime.explore.world import BrokenLawError, Fixed, World
+from tests.shares import later
 
 from kvplan.runtime.protocol.leases import Leases
 from kvplan.runtime.protocol.load_table import LoadTable
@@ -27,6 +33,33 @@ def test_without_trouble_every_order_ends_well(push: bool, chunked: bool) -> Non
 def test_one_trouble_at_any_point_breaks_no_law(push: bool, chunked: bool) -> None:
     found = space(("a", "a"), push, chunked, 1, depth=7 if chunked else 8)
     assert found.states > 300
+
+
+def walked(seeds: range) -> None:
+    """Random orders with more holds of one name and more troubles than all orders can be tried of."""
+    for seed, way in product(seeds, WAYS):
+        walk(World.new(Fixed.of(*way, ("a", "a", "a")), dict.fromkeys(TROUBLES, 4), 4), random.Random(seed))
+
+
+@pytest.mark.parametrize("seeds", [range(50), *later([range(50, 1000)])], ids=["some", "more"])
+def test_random_orders_of_a_name_that_is_held_again_break_no_law(seeds: range) -> None:
+    walked(seeds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "mutant", "broken"),
+    [
+        (Quarantine, "add", lambda quarantine, load: quarantine.ledger.free(load.written), "it does not belong"),
+        (SourceRequest, "differs", lambda *_: "", "is done with the content of holds"),
+    ],
+    ids=["no quarantine", "other blocks"],
+)
+def test_random_orders_find_faults(
+    kind: type, method: str, mutant: Any, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, method, mutant)
+    with pytest.raises(BrokenLawError, match=broken):
+        walked(range(50))
 
 
 def test_blocks_of_a_failed_request_that_are_free_at_once_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ CHUNKS = ((0, PAGE), (PAGE, END))
 GARBAGE = -1
 BROKEN = errors.PeerLostError("the line is broken")
 # Rounds of two seconds after which everything has ended, and steps after which one of them has.
-ROUNDS, MOST_STEPS = 40, 200
+ROUNDS, MOST_STEPS = 50, 200
 
 
 class BrokenLawError(AssertionError):
@@ -114,6 +114,8 @@ class World:
     copied: dict[int, int] = field(default_factory=dict)
     reads: list[Copying] = field(default_factory=list)
     writes: list[Copying] = field(default_factory=list)
+    # How many holds were made, and those that decode is told of.
+    made: int = 0
     holds: list[int] = field(default_factory=list)
     offered: dict[int, int] = field(default_factory=dict)
     held: dict[str, int] = field(default_factory=dict)
@@ -135,16 +137,22 @@ class World:
 
     def steps(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """All that may happen now."""
+        yield from self.calm()
+        yield from self.troubles()
+
+    def calm(self) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What goes on without troubles."""
         yield from self._callers()
         yield from self._wires()
-        yield from self._troubles()
 
     def _callers(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        number = len(self.holds)
+        number = self.made
         if number < len(self.fixed.names) and self.fixed.names[number] not in self.held:
             yield f"hold {number}", lambda: self.hold(number)
-        for hold in self.held.values():
-            if self.fixed.chunked and self.offered.get(hold, 0) < len(CHUNKS):
+        for name, hold in self.held.items():
+            # A write may keep the blocks of a request that has ended.
+            is_open = self.fixed.chunked and name in self.prefill.state.sources
+            if is_open and self.offered.get(hold, 0) < len(CHUNKS):
                 yield f"offer {hold}", lambda hold=hold: self.offer(hold)  # type: ignore[misc]
         if (asked := self._next_ask()) is not None:
             yield f"ask {asked}", lambda: self.ask(asked)
@@ -163,7 +171,7 @@ class World:
             if copying.pieces:
                 yield f"write {number}", lambda number=number: self.write(number)  # type: ignore[misc]
 
-    def _troubles(self) -> Iterator[tuple[str, Callable[[], None]]]:
+    def troubles(self) -> Iterator[tuple[str, Callable[[], None]]]:
         if self.line.broken and not self.line.seen:
             yield "decode sees that the line is broken", self.see
         if self.line.seen:
@@ -204,6 +212,7 @@ class World:
         """Prefill computes a request into blocks of its own, and keeps them."""
         name, blocks = self.fixed.names[number], tables(2 * number)
         self.memory |= dict.fromkeys(blocks["kv"].ids.tolist(), number)
+        self.made += 1
         self.holds.append(number)
         self.held[name] = number
         if self.fixed.chunked:
@@ -257,7 +266,6 @@ class World:
 
     def withdraw(self, hold: int) -> None:
         """Prefill gives a request up: nothing more of it is computed."""
-        self.offered[hold] = len(CHUNKS)
         self.tell_prefill(self.prefill.withdraw, self.fixed.names[hold], errors.WithdrawnError("given up"))
         self.round()
 
@@ -385,7 +393,8 @@ class World:
     def restart_prefill(self) -> None:
         """Prefill's process ends. Another one has memory of its own, with nothing in it."""
         self.lose()
-        self.prefill, self.memory, self.held, self.offered = _prefill_core(self.prefill), {}, {}, {}
+        # Its pins have other numbers than those of the processes before.
+        self.prefill, self.memory, self.held, self.offered = _prefill_core(1000 * (1 + self.most)), {}, {}, {}
         # Nobody reads it any more, and it writes no more.
         self.writes.clear()
         self.late.clear()
@@ -586,6 +595,5 @@ def _decode_core(fixed: Fixed) -> DecodeCore:
     return DecodeCore(fixed.plan.decode, POOL, 8, 0.0)
 
 
-def _prefill_core(before: PrefillCore | None = None) -> PrefillCore:
-    """A core whose pins have other numbers than those of the one before."""
-    return PrefillCore(0, LEASE, 8, 0 if before is None else 1000)
+def _prefill_core(first_pin: int = 0) -> PrefillCore:
+    return PrefillCore(0, LEASE, 8, first_pin)

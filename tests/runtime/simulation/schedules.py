@@ -72,10 +72,11 @@ class Schedule(Engines):
                 self.anew(work)
 
     def anew(self, work: Work) -> None:
-        """Free the blocks of a request that all have released, and maybe hold its name once more."""
+        """Free the blocks of a request that all have released. Maybe hold its name once more, and ask for it late."""
         self.finish(work)
         if not work.again and self.draw.random() < 0.5:
             self.compute(work)
+            self.ask(self.draw.choice(self.engines), work)
 
     def act(self) -> None:
         draw = self.draw
