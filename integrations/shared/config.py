@@ -17,7 +17,7 @@ from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.plan.errors import BadRequestError
 from kvplan.runtime.control.addresses import is_loopback_host
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.control.messages import LEASES
+from kvplan.runtime.control.messages import LEASE_RANGE
 from kvplan.runtime.protocol.leases import checked_lease
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 
@@ -294,7 +294,7 @@ def _lease(name: str, value: object) -> float:
     try:
         return checked_lease(value)
     except BadRequestError as error:
-        low, high = LEASES
+        low, high = LEASE_RANGE
         raise _wrong_value(name, value, f"seconds from {low:g} to {high:,.0f}") from error
 
 

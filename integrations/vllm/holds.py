@@ -53,15 +53,15 @@ class PrefillSide:
         if not self.busy:
             return set()
         free, self._refused = self._refused, set()
-        for lease in self.worker.released():
-            self.offers.released(lease.request)
-            if lease.request not in self._held:
+        for one in self.worker.released():
+            self.offers.released(one.request)
+            if one.request not in self._held:
                 continue
-            order = self._held.pop(lease.request)
+            order = self._held.pop(one.request)
             free.add(order.request)
-            if lease.why != "finished" and not order.next_turn:
-                logs.event(logs.WARNING, "blocks freed unread", request=lease.request, why=lease.why)
-                self.expired += lease.why == "expired"
+            if one.why != "finished" and not order.next_turn:
+                logs.event(logs.WARNING, "blocks freed unread", request=one.request, why=one.why)
+                self.expired += one.why == "expired"
         return free
 
     def _hold(self, order: HoldOrder, after: ComputeEvent | None) -> None:

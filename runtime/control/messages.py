@@ -49,10 +49,10 @@ class WireTable(msgspec.Struct, frozen=True, array_like=True):
 WireTables = dict[str, WireTable]
 
 
-# How many times a claim is renewed during a lease.
-CLAIMS_PER_LEASE = 6
-# The shortest and the longest lease, in seconds.
-LEASES = (0.01, 1e6)
+# In seconds: the shortest and the longest lease, the default, and what decode assumes before a peer says its own.
+LEASE_RANGE, DEFAULT_LEASE, FIRST_LEASE = (0.01, 1e6), 30.0, 6.0
+# How many times a claim is renewed during a lease, and for how many leases a decode worker may be silent.
+CLAIMS_PER_LEASE, SILENT_LEASES = 6, 3
 
 
 class Claim(msgspec.Struct, frozen=True, tag="claim"):

@@ -109,7 +109,7 @@ class PrefillHalf(Half):
 
     def step(self) -> bool:
         self.endpoint.check_not_closed(self.name)
-        now = self.lease_clock.listen()
+        now = self.lease_clock.advance()
         if messages := self._server.receive():
             for identity, message in messages:
                 self.driver.hear(identity, message, now)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-LEASE = 30.0
 # Seconds that may pass between two steps. Beyond that this worker did not listen, because its thread waited for a core
 # or its process stood still. No lease ends in that time, because its renewals may have come unread.
-LISTENING = 1.0
+LONGEST_PAUSE = 1.0
 
 
 class LeaseClock:
     """The time of `clock` without the time in which this worker did not listen and could not read renewals.
 
-    Time beyond LISTENING seconds since the last `listen`, by `pulse`, does not count; machine sleep does. `lease` is in
-    seconds. Not safe to use from several threads.
+    Time beyond LONGEST_PAUSE seconds since the last `advance`, by `pulse`, does not count; machine sleep does. `lease`
+    is in seconds. Not safe to use from several threads.
     """
 
     def __init__(self, clock: Callable[[], float], lease: float, pulse: Callable[[], float] = time.monotonic) -> None:
@@ -27,7 +26,7 @@ class LeaseClock:
         time = self._clock()
         return time - self._paused_by(self._pulse())
 
-    def listen(self) -> float:
+    def advance(self) -> float:
         """Note that this worker listens now, and return the time."""
         time, pulse = self._clock(), self._pulse()
         self._paused, self._listened = self._paused_by(pulse), pulse
@@ -40,4 +39,4 @@ class LeaseClock:
         return max(self._all_heard, now - self._lease)
 
     def _paused_by(self, pulse: float) -> float:
-        return self._paused + max(0.0, pulse - self._listened - LISTENING)
+        return self._paused + max(0.0, pulse - self._listened - LONGEST_PAUSE)

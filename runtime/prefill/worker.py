@@ -9,6 +9,7 @@ from kvplan.plan.request import check_id
 from kvplan.runtime import clock as clocks
 from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.control.messages import DEFAULT_LEASE
 from kvplan.runtime.endpoint import Endpoint
 from kvplan.runtime.errors import HandshakeError
 from kvplan.runtime.memory.device import enter
@@ -19,7 +20,6 @@ from kvplan.runtime.ops.tracing import SpanStart
 from kvplan.runtime.plans.catalog import FixedPlans, never_waiting, plans_of
 from kvplan.runtime.prefill.events import ComputeEvent, check_event, checked_note, chunk, interval
 from kvplan.runtime.prefill.half import PrefillHalf
-from kvplan.runtime.prefill.lease_clock import LEASE
 from kvplan.runtime.prefill.peers import expected
 from kvplan.runtime.protocol.leases import Released
 from kvplan.runtime.staging.buffers import STAGE_BYTES
@@ -47,7 +47,7 @@ class PrefillWorker(OwnedWorker):
         identity: Identity,
         keys: Keys | Plain,
         bind: str = "tcp://127.0.0.1:*",
-        lease: float = LEASE,
+        lease: float = DEFAULT_LEASE,
         limits: Limits | None = None,
         counters: Counters | None = None,
         stage_bytes: int = STAGE_BYTES,
@@ -151,7 +151,10 @@ class PrefillWorker(OwnedWorker):
 
     @owned
     def withdraw(self, request: str) -> None:
-        """End a hold early: decode fails with WithdrawnError, and the blocks are released once no promise is left."""
+        """End a hold early: decode fails with WithdrawnError, and the blocks are released once no promise is left.
+
+        Raises HandleError if the name was never held.
+        """
         self.half.check_open()
         self.half.withdraw(request)
 
@@ -209,7 +212,7 @@ class PrefillWorker(OwnedWorker):
             half.check_open()
         half.tell_collected()
         if self._has_no_readers:
-            half.driver.command(half.core.leases.pass_by, request)
+            half.driver.command(half.core.leases.release_unread, request)
         else:
             named, ready = self._named(tables), after is None
             half.driver.command(half.core.hold, request, tokens, named, ready=ready, note=attached, whole=whole)

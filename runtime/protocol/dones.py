@@ -15,7 +15,7 @@ from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 
 
-class DoneAnswers:
+class Confirmations:
     """The Dones of readers whose checksums are being compared, at most `most`, and the answers to all Dones."""
 
     def __init__(self, state: PrefillState, most: int) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kvplan.plan.errors import BadRequestError
-from kvplan.runtime.control.messages import LEASES, Claimed, LossReason, Lost
+from kvplan.runtime.control.messages import LEASE_RANGE, Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LeaseError, LimitedError
 from kvplan.runtime.inspection import HoldState
 from kvplan.runtime.ops.metrics import MessageKind
@@ -81,7 +81,7 @@ class Leases:
         """
         return self._add(request, now + self._seconds).number
 
-    def pass_by(self, request: str) -> None:
+    def release_unread(self, request: str) -> None:
         """Release a request at once, as finished, because it has no readers. Raises what `pin` raises."""
         pin = self._add(request, math.inf)
         pin.finished.add(NOBODY)
@@ -196,7 +196,7 @@ class Leases:
                 pin.next_look = math.inf
                 self._update(pin, heard_until)
 
-    def take(self) -> list[Lost | Released]:
+    def take_ended(self) -> list[Lost | Released]:
         """Return the pins that lapsed since the last call, and those that were released: a push may be between both."""
         ended, self._ended = self._ended, []
         return ended
@@ -262,8 +262,8 @@ class Leases:
 
 
 def checked_lease(seconds: object) -> float:
-    """Return a lease as a float. Raises BadRequestError if it is no number of seconds within LEASES."""
-    low, high = LEASES
+    """Return a lease as a float. Raises BadRequestError if it is no number of seconds within LEASE_RANGE."""
+    low, high = LEASE_RANGE
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and low <= seconds <= high:
         return float(seconds)
     raise BadRequestError(f"a lease is a number of seconds from {low:g} to {high:,.0f}, not {ascii(seconds)[:80]}")

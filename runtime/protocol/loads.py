@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kvplan.plan.errors import KvplanError, RequestError
 from kvplan.plan.request import Request
 from kvplan.plan.types import Ints, Runs
-from kvplan.runtime.control.messages import CLAIMS_PER_LEASE, LEASES
+from kvplan.runtime.control.messages import CLAIMS_PER_LEASE, FIRST_LEASE, LEASE_RANGE
 from kvplan.runtime.errors import CancelledTransferError, DeadlineError
 from kvplan.runtime.machine import Facts, TextEnum
 from kvplan.runtime.protocol.phases import TRANSFER, Event, Phase
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 PHASE: Callable[[LoadPart], Phase] = attrgetter("phase")
 # Logical decode block ids by group.
 WrittenBlocks = Mapping[str, Ints]
-# Seconds that a lease is assumed to last until a peer says how long its leases are.
-FIRST_LEASE = 6.0
 
 
 class TransferState(TextEnum):
@@ -96,7 +94,7 @@ class KnownEngine:
 
     def learn_lease(self, lease: float, now: float) -> None:
         """Take the length of the peer's leases, in seconds, so that claims come more often than that."""
-        low, high = LEASES
+        low, high = LEASE_RANGE
         if low <= lease <= high and lease != self.lease:
             self.lease, self.due = lease, min(self.due, now + lease / CLAIMS_PER_LEASE)
 

@@ -14,7 +14,7 @@ from kvplan.plan.errors import KvplanError
 from kvplan.plan.types import Interval
 from kvplan.runtime.errors import HandleError, HandshakeError, LeaseError
 from kvplan.runtime.protocol.announcing import Announcer
-from kvplan.runtime.protocol.dones import DoneAnswers
+from kvplan.runtime.protocol.dones import Confirmations
 from kvplan.runtime.protocol.effects import Free, Output
 from kvplan.runtime.protocol.leases import Leases, Released
 from kvplan.runtime.protocol.prefill_inbox import PrefillInbox
@@ -38,7 +38,7 @@ class PrefillCore:
         self.leases = Leases(lease, most, first_pin)
         self.state = state = PrefillState(worker, lease, self.leases)
         self.writes = RequestWrites(state)
-        self.announcer, self.dones = Announcer(state, most), DoneAnswers(state, most)
+        self.announcer, self.dones = Announcer(state, most), Confirmations(state, most)
         self.readers = ReaderTable(state, self.writes)
         self.inbox = PrefillInbox(state, self.readers, self.announcer, self.writes, self.dones)
 
@@ -55,7 +55,7 @@ class PrefillCore:
     def take(self) -> list[Output]:
         """Return the outputs of all that happened, in order, each once."""
         # The end of a lapsed request may settle its last write, which releases it.
-        while ended := self.leases.take():
+        while ended := self.leases.take_ended():
             for one in ended:
                 if isinstance(one, Released):
                     self.state.out.append(Free(one))

@@ -15,7 +15,7 @@ from kvplan.runtime.control.card import Refusal
 from kvplan.runtime.errors import LeaseError, StalePeerError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.announcing import Announcer
-from kvplan.runtime.protocol.dones import DoneAnswers
+from kvplan.runtime.protocol.dones import Confirmations
 from kvplan.runtime.protocol.effects import Buffer, ReaderLeft, Reply
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
@@ -36,7 +36,7 @@ class PrefillInbox:
         readers: ReaderTable,
         announcer: Announcer,
         writes: RequestWrites,
-        dones: DoneAnswers,
+        dones: Confirmations,
     ) -> None:
         self._state, self._readers = state, readers
         self._announcer, self._writes, self._dones = announcer, writes, dones

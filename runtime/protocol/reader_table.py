@@ -16,8 +16,6 @@ from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.writes import RequestWrites
 
-# Leases for which a decode worker may be silent.
-SILENT = 3
 # Seconds of silence after which a reader that was lent a buffer is probed, and between two probes.
 READER_PROBE_SECONDS = 1.0
 
@@ -90,5 +88,5 @@ class ReaderTable:
         """Drop readers that have not spoken for three leases."""
         for session in list(self._state.sessions.values()):
             silent = self._state.now - session.last_message
-            if silent > SILENT * self._state.lease:
+            if silent > wire.SILENT_LEASES * self._state.lease:
                 self.drop(session.reader, f"it was silent for {silent:.0f} s")

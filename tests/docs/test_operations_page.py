@@ -30,7 +30,7 @@ from kvplan.integrations.shared.config import PORT
 from kvplan.integrations.vllm.measures import NAMES
 from kvplan.plan.planes import planes
 from kvplan.plan.types import FORMAT
-from kvplan.runtime.control.messages import CLAIMS_PER_LEASE
+from kvplan.runtime.control.messages import CLAIMS_PER_LEASE, SILENT_LEASES
 from kvplan.runtime.control.outbox import MOST_BYTES
 from kvplan.runtime.decode.worker import DecodeWorker
 from kvplan.runtime.ops.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metric
@@ -38,7 +38,6 @@ from kvplan.runtime.ops.prometheus import PREFIX, RATIO
 from kvplan.runtime.owner import STUCK
 from kvplan.runtime.prefill.peers import MOST
 from kvplan.runtime.prefill.worker import PrefillWorker
-from kvplan.runtime.protocol.reader_table import SILENT
 from kvplan.runtime.transfer.limits import Limits
 
 PAGE = (DOCS / "operations.md").read_text()
@@ -105,7 +104,7 @@ def test_numbers_in_sentences_are_those_of_the_code() -> None:
     text = " ".join(PAGE.split())
     assert CLAIMS_PER_LEASE == 6
     assert "every sixth of a lease" in text
-    assert SILENT == 3
+    assert SILENT_LEASES == 3
     assert "silent for three leases" in text
     assert f"at most {MOST:,} connections" in text
     assert f"takes up to {MOST_BYTES >> 20} MiB" in text

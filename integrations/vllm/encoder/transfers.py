@@ -72,10 +72,10 @@ class ItemTransfers:
     def released(self) -> list[str]:
         """Return the holds that ended since the last call: fetched items, and items that no engine fetched in time."""
         released = [] if self._holder is None else self._holder.released()
-        for lease in released:
-            if lease.why != "finished":
-                logs.event(logs.WARNING, "item freed unread", request=lease.request, why=lease.why)
-        return [lease.request for lease in released]
+        for one in released:
+            if one.why != "finished":
+                logs.event(logs.WARNING, "item freed unread", request=one.request, why=one.why)
+        return [one.request for one in released]
 
     def fetch(self, item: PooledItem, remote: RemoteItem) -> None:
         """Begin to fetch an item. It is `arriving` until nothing can be written to its rows any more."""

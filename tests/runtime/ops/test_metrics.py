@@ -209,6 +209,7 @@ def test_posts_of_a_request_that_is_given_up_count() -> None:
     """Two requests are posted as one transfer, whose descriptors count for the first one."""
     made = world(Shape(1), Shape(1))
     source, target = made.prefill[0], made.decode[0]
+    tables: list[dict[str, Blocks | Slot]]
     tables = [{"kv": Blocks(0, [number]), "state": Slot(number, 4)} for number in range(2)]
     for number, table in enumerate(tables):
         source.hold(f"r{number}", table)

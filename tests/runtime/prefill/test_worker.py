@@ -20,7 +20,7 @@ from kvplan.runtime import Blocks, InMemory, Limits, Plain, PrefillWorker, Slot,
 from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import MAGIC, checksum, seal
 from kvplan.runtime.control.channel import ControlServer
-from kvplan.runtime.prefill.lease_clock import LISTENING, LeaseClock
+from kvplan.runtime.prefill.lease_clock import LONGEST_PAUSE, LeaseClock
 from kvplan.runtime.transport.inmemory import Hub
 
 WIDE = plan(Shape(1), Shape(2))
@@ -64,10 +64,10 @@ def test_no_lease_runs_out_while_nobody_polls(clock: Clock, worker: PrefillWorke
     clock.time += 40
     worker.run_once()
     for _ in range(8):
-        clock.time += LISTENING
+        clock.time += LONGEST_PAUSE
         worker.run_once()
         assert worker.released() == []
-    clock.time += LISTENING
+    clock.time += LONGEST_PAUSE
     worker.run_once()
     assert [(one.request, one.why) for one in worker.released()] == [("r", "expired")]
 

@@ -29,7 +29,7 @@ LATER_A0 = replace(A0, connection=1)
 
 def freed(leases: Leases) -> list[Released]:
     """The releases since the last call, which the caller has collected."""
-    found = [one for one in leases.take() if isinstance(one, Released)]
+    found = [one for one in leases.take_ended() if isinstance(one, Released)]
     leases.collected(one.request for one in found)
     return found
 

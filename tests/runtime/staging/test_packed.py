@@ -261,7 +261,7 @@ def test_a_lease_that_ran_out_makes_a_request_fail_whatever_was_read(
 ) -> None:
     """The blocks may have been used again while they were packed."""
     later = 0.0
-    monkeypatch.setattr(LeaseClock, "listen", lambda clock: clock() + later)
+    monkeypatch.setattr(LeaseClock, "advance", lambda clock: clock() + later)
     transfer = begun(made)
     run(made, lambda: stopped(made, gate))
     later = 1200.0
