@@ -164,8 +164,11 @@ class PrefillWorker(OwnedWorker):
 
         A worker that drains does this, too. Raises HandleError if it is held already, LimitedError, BadRequestError.
         """
+        check_id(request)
+        self.half.check_open()
+        self.half.tell_collected()
         # No poll comes between the two, so no decode worker can see the hold.
-        self._hold(request, (0, 0), None, None, None, new=False)
+        self.half.driver.command(self.half.core.hold, request, (0, 0), None, ready=False)
         self.half.withdraw(request)
 
     @owned
@@ -200,24 +203,20 @@ class PrefillWorker(OwnedWorker):
         note: bytes = b"",
         *,
         whole: bool = False,
-        new: bool = True,
     ) -> None:
         check_id(request)
         attached = checked_note(request, note)
         check_event(request, after)
         half = self.half
-        if new:
-            half.check_taking()
-        else:
-            half.check_open()
+        half.check_taking()
         half.tell_collected()
         if self._has_no_readers:
             half.driver.command(half.core.leases.release_unread, request)
-        else:
-            named, ready = self._named(tables), after is None
-            half.driver.command(half.core.hold, request, tokens, named, ready=ready, note=attached, whole=whole)
+            return
+        named, ready = self._named(tables), after is None
+        half.driver.command(half.core.hold, request, tokens, named, ready=ready, note=attached, whole=whole)
         half.spans.begin(request, began)
-        if after is not None and not self._has_no_readers:
+        if after is not None:
             half.driver.watched.add(request, after)
 
     def _named(self, tables: Tables | None) -> Tables | None:

@@ -118,7 +118,9 @@ def test_a_worker_that_nobody_reads_takes_the_calls_that_others_take(tmp_path: P
         worker.open("fed", (0, 4))
         worker.offer("fed", (0, 4), last=True)
         worker.withdraw("fed")
-        assert [(one.request, one.why) for one in worker.released()] == [("whole", "finished"), ("fed", "finished")]
+        worker.decline("never")
+        ended = [("whole", "finished"), ("fed", "finished"), ("never", "withdrawn")]
+        assert [(one.request, one.why) for one in worker.released()] == ended
 
 
 def test_the_wrong_order(worker: PrefillWorker) -> None:
