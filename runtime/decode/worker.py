@@ -158,8 +158,8 @@ class DecodeWorker(OwnedWorker):
         `peer` is the prefill engine's name, or the future of `connect_soon`. It is optional if only one engine is
         connected or being met. A request waits until its engine is met, and fails with the meeting's error. With
         `checksum` both sides compare digests before the request is done. `wait` is how many seconds prefill may take to
-        hold it once its engine is met, None for as long as `timeout`. The worker's next step claims the request. An
-        invalid request raises nothing here: its transfer fails in that step, with a typed error, and nothing has moved.
+        hold it once it was asked, None for as long as `timeout`. The worker's next step claims the request. An invalid
+        request raises nothing here: its transfer fails in that step, with a typed error, and nothing has moved.
         """
         return self._begin(request, timeout, peer, checksum, wait, streamed=False)
 
