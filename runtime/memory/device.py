@@ -23,11 +23,6 @@ class DeviceArray:
 
     __cuda_array_interface__: dict[str, object]
 
-    @classmethod
-    def of(cls, address: int, shape: tuple[int, ...], strides: tuple[int, ...], item: str) -> DeviceArray:
-        facts = {"shape": shape, "strides": strides, "typestr": item, "data": (address, False), "version": 3}
-        return cls(facts)
-
 
 def enter(geometry: Geometry) -> None:
     """Set this thread's CUDA context to the device of the memory, if it is on one and the thread has no context.
@@ -93,7 +88,8 @@ def tensor_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...], it
 
     if min(strides) < 0:
         raise RegisterError(f"strides {strides} of a copy on a device run backwards: compile the plan again")
-    tensor = torch.as_tensor(DeviceArray.of(address, shape, strides, item), device=f"cuda:{device}")
+    facts = {"shape": shape, "strides": strides, "typestr": item, "data": (address, False), "version": 3}
+    tensor = torch.as_tensor(DeviceArray(facts), device=f"cuda:{device}")
     # torch silently copies memory of another device, and writes to the copy would be lost.
     if tensor.data_ptr() != address:
         raise RegisterError(f"memory at {address:#x} is not on device {device}: give the device that it is on")

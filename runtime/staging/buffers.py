@@ -77,8 +77,6 @@ class Stage:
     def inspected(self) -> StageState:
         """Return the state of all buffers: which peer has each, and which peers wait."""
         every = [buffers.inspected() for buffers in self._buffers.values()]
-        if len(every) == 1:
-            return every[0]
         kept = sum((Counter(dict(one.kept)) for one in every), Counter[str]())
         return StageState(
             buffer_bytes=self.buffer_bytes,

@@ -83,7 +83,7 @@ class Slice:
         """Return whether a slice of a stopped executor is done or its connection lost, so that it touches nothing."""
         peer = self.link.peer
         self.handles = [handle for handle in self.handles if not over(peer, handle)]
-        if self.handles and not self.link.push and is_lost(self.executor.transport, peer):
+        if self.handles and not self.link.push and is_lost(self.executor.context.transport, peer):
             self.handles = [handle for handle in self.handles if not ended(peer, handle)]
         return not self.touching
 
@@ -201,7 +201,7 @@ class TransferExecutor:
         self.ends, self.request, self.meter = ends, ends.request, ends.meter
         self.complete = self.stopped = self.lost = False
         self.in_progress, self.buried = list[Slice](), list[TransferHandle]()
-        self._context, self.fail = context, fail
+        self.context, self.fail = context, fail
         self._slices: dict[Slice, None] = {}
         self._foreseen: Foreseen = NOTHING_FORESEEN
 
@@ -231,7 +231,7 @@ class TransferExecutor:
         alike = before is link and ways == link.ways
         for slice_ in foreseen if alike else self._cut(link, runs):
             self._slices[slice_] = None
-            self._context.admission.want(self.ends.client, self.request, slice_.size, slice_)
+            self.context.admission.want(self.ends.client, self.request, slice_.size, slice_)
 
     def foresee(self, link: PreparedLink, runs: Mapping[str, Runs]) -> None:
         """Cut the slices that the next `add` of the same runs needs, and gather the first ones. Raises LimitError."""
@@ -248,7 +248,7 @@ class TransferExecutor:
         return found + [Slice(self, link, {}, move.piece.bytes, move) for move in moves]
 
     def _cut_direct(self, link: PreparedLink, runs: Mapping[str, Runs]) -> list[Slice]:
-        pieces = slices.cut(link, runs, self._context.slice_bytes)
+        pieces = slices.cut(link, runs, self.context.slice_bytes)
         return [Slice(self, link, piece, size) for piece, size in pieces]
 
     def has(self, slice_: Slice) -> bool:
@@ -281,7 +281,7 @@ class TransferExecutor:
     def stop(self) -> list[Slice]:
         """Stop: nothing more is posted. Returns the slices that are still `in_progress`, until they settle."""
         self.stopped = True
-        self._context.admission.drop_request(self.request, self.ends.client)
+        self.context.admission.drop_request(self.request, self.ends.client)
         stopped, self._slices, self._foreseen = list(self._slices), {}, NOTHING_FORESEEN
         for slice_ in stopped:
             if slice_.staged is not None:
@@ -313,15 +313,11 @@ class TransferExecutor:
         """
         handles = [handle for slice_ in self.in_progress for handle in slice_.handles]
         failed = any(handle is None or handle.failed for handle in handles)
-        return failed or (not self.in_progress and is_lost(self.transport, self.ends.peer))
-
-    @property
-    def transport(self) -> Transport:
-        return self._context.transport
+        return failed or (not self.in_progress and is_lost(self.context.transport, self.ends.peer))
 
     def close(self, slice_: Slice) -> None:
         """End a slice: its bytes are no longer in flight, and its buffer goes back."""
-        self._context.admission.done(slice_)
+        self.context.admission.done(slice_)
         if slice_.staged is not None:
             slice_.staged.release()
 
@@ -339,8 +335,8 @@ class TransferExecutor:
         if not slice_.staged.ready():
             return
         direction = "write" if slice_.link.push else "read"
-        self._context.counters.add("staged_bytes", slice_.staged.piece.bytes, direction=direction)
-        self._context.issue_staged(slice_, slice_.staged)
+        self.context.counters.add("staged_bytes", slice_.staged.piece.bytes, direction=direction)
+        self.context.issue_staged(slice_, slice_.staged)
         if self.has(slice_):
             self._over(slice_)
 

@@ -118,7 +118,7 @@ class _Bytes:
 
 
 class InMemory:
-    """An agent of `hub`. `strays` are unexpected messages that came in.
+    """An agent of `hub`.
 
     With `pretends` it registers host memory under a device's memory type. Like in NIXL, a descriptor of one type never
     reaches memory that was registered as another.
@@ -127,7 +127,6 @@ class InMemory:
     def __init__(self, hub: Hub, name: str = "worker", *, pretends: bool = False) -> None:
         self.hub, self._word, self._pretends = hub, name, pretends
         self.fabrics, self.linger_s = frozenset({"memory"}), 0.0
-        self.strays: list[bytes] = []
         self.peers: set[str] = set()
         self._start()
 
@@ -229,10 +228,7 @@ class InMemory:
             raise AddressError(f"a span leaves the {mem_type} that {self.name} has registered")
 
     def progress(self) -> int:
-        if self.name in self.hub.frozen:
-            return 0
-        found, self.strays = self.strays, []
-        return len(found)
+        return 0
 
     def close(self) -> None:
         self.hub.agents.pop(self.name, None)

@@ -45,9 +45,7 @@ class NixlList:
 
     def cut(self) -> None:
         """Release NIXL's list, because the agent ends."""
-        if not self.released:
-            self.released, value, self.value = True, self.value, None
-            attempt("release of a prepared list", value.release)
+        attempt("release of a prepared list", self.release)
 
 
 class NixlTransfer(PostedTransfer):
