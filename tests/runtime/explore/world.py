@@ -141,7 +141,7 @@ class World:
         yield from self.troubles()
 
     def calm(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        """What goes on without troubles."""
+        """The steps that are no troubles."""
         yield from self._callers()
         yield from self._wires()
 
