@@ -29,6 +29,7 @@ from kvplan.compiler.placement.sides import plan_side
 from kvplan.compiler.prove.prove import Proof, claim, prove
 from kvplan.compiler.side.text import nearest, sides
 from kvplan.compiler.words import many
+from kvplan.dsl.check import model_doubts
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.stored_layers import stored_layers
 from kvplan.dsl.text.diagnostics import Sink, listed
@@ -83,8 +84,7 @@ def compile_pair(
 def warnings_of(library: Library, model: Model, engines: Sequence[str]) -> tuple[str, ...]:
     """Return sentences about unusual numbers and layers of a model, beyond the doubts that its file keeps."""
     used = [library.engine(name) for name in sorted({*engines})]
-    doubts = (*library.number_doubts(model, used), *library.layer_doubts(model))
-    return tuple(_coded(doubt.message, doubt.code) for doubt in doubts)
+    return tuple(_coded(doubt.message, doubt.code) for doubt in model_doubts(library, model, used))
 
 
 def _coded(sentence: str, code: str) -> str:

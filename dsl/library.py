@@ -25,14 +25,12 @@ from kvplan.dsl.files.kinds import parse_kind
 from kvplan.dsl.files.lazy import LazyFiles
 from kvplan.dsl.files.machines import parse_machine
 from kvplan.dsl.files.models import ModelReferences, parse_model
-from kvplan.dsl.files.rule_check import check_kind, check_own, check_reading, check_words, listed_slips
-from kvplan.dsl.files.static_check import doubts_of
-from kvplan.dsl.files.tile_check import tile_error
+from kvplan.dsl.files.rule_check import check_reading
 from kvplan.dsl.files.variants import check_variants, extended, place, variant
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.rules.params import read_params
-from kvplan.dsl.rules.rule import over, parse_reading
+from kvplan.dsl.rules.rule import parse_reading
 from kvplan.dsl.schema.config import ConfigRules
 from kvplan.dsl.schema.deployment import Deployment
 from kvplan.dsl.schema.engine import MESH, OPTIONS, Engine
@@ -42,15 +40,12 @@ from kvplan.dsl.schema.kind import Kind, Param
 from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.dsl.schema.model import FAMILY, Model
 from kvplan.dsl.schema.names import WORDS
-from kvplan.dsl.stored_layers import layer_warnings, stored_layers
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed, nearest, ordered
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed
 from kvplan.dsl.text.source import SourceSpan, inline, shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, YamlTable
 
 T = TypeVar("T")
 LIBRARIES = 8
-EIGHT_BITS = "dtype: {}: a model computes with 16 bits or more, and caches of 8 bits are a side's"
-EIGHT_HELP = "write what the checkpoint says, bf16 for example, and give sides kv_dtype=fp8"
 # Files by type, then by the name of the model, kind or engine that they describe.
 NamedFiles = dict[str, dict[str, Path]]
 
@@ -161,7 +156,7 @@ class Library:
     def option_words(self) -> OptionWords:
         """The options and words that conditions may use, without those of files that cannot be read."""
         options: dict[str, tuple[Param, ...]] = {}
-        words = {value for kind in self._readable for param in kind.params.values() for value in param.values}
+        words = {value for kind in self.readable_kinds for param in kind.params.values() for value in param.values}
         for name in self.engines:
             root = guarded(Sink(), partial(self._extended, "engine", name))
             keys = OPTIONS.read(Sink(), root.get("options") if root else None, "options")
@@ -178,11 +173,14 @@ class Library:
     @cached_property
     def storages(self) -> frozenset[str]:
         """The names of all storage expressions in kinds that can be read."""
-        own = {name for kind in self._readable for name in kind.storage}
-        return frozenset(own | {name for kind in self._readable for each in kind.variants for name in each.storage})
+        own = {name for kind in self.readable_kinds for name in kind.storage}
+        return frozenset(
+            own | {name for kind in self.readable_kinds for each in kind.variants for name in each.storage}
+        )
 
     @cached_property
-    def _readable(self) -> tuple[Kind, ...]:
+    def readable_kinds(self) -> tuple[Kind, ...]:
+        """The kinds of all files without errors."""
         every = (guarded(Sink(), partial(self.kind, name)) for name in self.kinds)
         return tuple(kind for kind in every if kind)
 
@@ -194,71 +192,9 @@ class Library:
         """The head of a file. Raises DslError if it has no YAML tree."""
         return FileHead(name, self._extended(file_type, name))
 
-    def errors(self, path: Path) -> list[Diagnostic]:
-        """All errors of one file."""
-        try:
-            document = open_document(path)
-        except DslError as error:
-            return list(error.diagnostics)
-        sink = Sink([*document.errors])
-        file_type, name = identify(sink, document)
-        if file_type and name:
-            guarded(sink, partial(self._parse, sink, file_type, document, name))
-        return (
-            sink.errors
-            or self._word_errors(path)
-            or self._match_errors(path)
-            or self._name_errors(path)
-            or self._tile_errors(path)
-        )
-
-    def _name_errors(self, path: Path) -> list[Diagnostic]:
-        """The errors for names in rules of a file that nothing defines (E005, K001, K008)."""
-        sink, kinds = Sink(), {kind.name: kind for kind in self._readable}
-        reading = guarded(Sink(), lambda: self.general)
-        if reading is None:
-            return []
-        for model in self.models_of(path):
-            check_own(sink, reading, kinds, model)
-        for name in self._named_in("kind", path):
-            check_kind(sink, reading, self.kind(name))
-        for name in self._named_in("config", path):
-            every = (guarded(Sink(), partial(self.model, model)) for model in self.models)
-            check_words(sink, self.readings[name], kinds, [model for model in every if model])
-        return list(dict.fromkeys(sink.errors))
-
-    def _named_in(self, file_type: str, path: Path) -> list[str]:
-        """The names of one type that a file describes."""
-        return [name for name, file in self.paths[file_type].items() if file.resolve() == path.resolve()]
-
-    def _word_errors(self, path: Path) -> list[Diagnostic]:
-        """The errors for words of models in a file that come after the words that depend on them (E007)."""
-        sink = Sink()
-        for model in (model for model in self.models_of(path) if model.config.words):
-            for name in self.readings:
-                guarded(sink, partial(over, self.readings[name], model.config))
-        return list(dict.fromkeys(sink.errors))
-
-    def _match_errors(self, path: Path) -> list[Diagnostic]:
-        """The errors for models in a file whose `match` has no key that decides, so that it is never found (K002)."""
-        sink = Sink()
-        for keys in (keys for reading in self.readings.values() if (keys := reading.match)):
-            for model in self.models_of(path):
-                if model.match and not {*keys} & {*model.match}:
-                    key = next(iter(model.match))
-                    message = f"match has neither {listed(keys, 'nor')}, by which configurations are found"
-                    sink.add("K002", message, key.span, help=nearest(key, keys))
-        return list(dict.fromkeys(sink.errors))
-
-    def _tile_errors(self, path: Path) -> list[Diagnostic]:
-        """The errors for caches in a file that no engine can store, because tiles do not divide an axis (C104)."""
-        caches = [(model, cache) for model in self.models_of(path) for cache in model.caches.values()]
-        engines = self._good_engines if caches else []
-        found = (tile_error(self.kind(cache.kind), cache, model.values, engines) for model, cache in caches)
-        return list(dict.fromkeys(error for error in found if error))
-
     @cached_property
-    def _good_engines(self) -> list[Engine]:
+    def readable_engines(self) -> list[Engine]:
+        """The engines of all files without errors."""
         every = (guarded(Sink(), partial(self.engine, name)) for name in self.engines)
         return [engine for engine in every if engine]
 
@@ -282,42 +218,6 @@ class Library:
         model = guarded(sink, partial(self._model, sink, document, name))
         return None if sink.errors else model
 
-    def doubts(self, path: Path) -> list[Diagnostic]:
-        """The warnings (W…) about the models or the kind of a file without errors."""
-        models = self.models_of(path)
-        engines = self._good_engines if models else []
-        told = [Diagnostic("W001", text, _of_doubts(model)) for model in models for text in model.doubts]
-        told += [each for model in models for each in self.layer_doubts(model)]
-        told += self._key_doubts(path)
-        return [*told, *(doubt for model in models for doubt in self.number_doubts(model, engines))]
-
-    def _key_doubts(self, path: Path) -> list[Diagnostic]:
-        """The warnings about keys of configurations that rules in a file list (W007)."""
-        of_models = [(model.config.no_effect, model.config.caches) for model in self.models_of(path)]
-        kinds = (guarded(Sink(), partial(self.kind, name)) for name in self._named_in("kind", path))
-        rules = [each for each in (*of_models, *(((), kind.match) for kind in kinds if kind)) if any(each)]
-        reading = guarded(Sink(), lambda: self.general) if rules else None
-        if reading is None:
-            return []
-        return [doubt for each in rules for doubt in listed_slips(*each, reading, self._readable)]
-
-    def number_doubts(self, model: Model, engines: Sequence[Engine]) -> list[Diagnostic]:
-        """The warnings about a model's numbers: doubts of kinds (W002), failed expectations of engines (W003)."""
-        caches = [(self.kind(cache.kind), cache) for cache in model.caches.values()]
-        found = [doubt for kind, cache in caches for doubt in doubts_of(kind, cache, model.values, engines)]
-        small = dtypes.SIZES[model.dtype] == 1 and model.word("dtype")
-        return (
-            [Diagnostic("W002", EIGHT_BITS.format(model.dtype), small.span, (), EIGHT_HELP), *found] if small else found
-        )
-
-    def layer_doubts(self, model: Model) -> list[Diagnostic]:
-        """The warnings about what a model's layers store (W004 to W006)."""
-        return list(layer_warnings(model, {cache.kind: self.kind(cache.kind) for cache in model.caches.values()}))
-
-    def layers(self, path: Path) -> list[str]:
-        """A line for each model of a file: `NAME: layers: 32 (all store attention)`."""
-        return [f"{model.name}: layers: {stored_layers(model)}" for model in self.models_of(path)]
-
     def deployment(self, path: Path) -> Deployment:
         """The deployment in a file. Raises DslError."""
         return self._as("deployment", open_document(path), self._deployment)
@@ -326,7 +226,7 @@ class Library:
         """The fleet in a file. Raises DslError."""
         return self._as("fleet", open_document(path), self._fleet)
 
-    def _parse(self, sink: Sink, file_type: str, document: YamlDocument, name: str) -> None:
+    def parse(self, sink: Sink, file_type: str, document: YamlDocument, name: str) -> None:
         """Report the errors of a file. An error that all variants of a family share is reported once."""
         parsers: Mapping[str, Callable[[Sink, YamlDocument, str], object]] = {
             "kind": self._kind, "engine": self._whole_engine, "model": self._model, "config": _config,
@@ -414,11 +314,6 @@ class Library:
         return variant(root, name) if file_type == "model" else root
 
 
-def _of_doubts(model: Model) -> SourceSpan:
-    """The place of the key `doubts`: the texts below it are the messages."""
-    return next(key.span for key in model.given if key == "doubts" and isinstance(key, YamlScalar))
-
-
 def _config(sink: Sink, document: YamlDocument, name: str) -> ConfigRules:
     reading = replace(parse_reading(sink, document.root), classes=read_classes(sink, document.root.get("classes")))
     check_reading(sink, reading)
@@ -486,21 +381,3 @@ def _put(found: NamedFiles, path: Path) -> None:
 def _name_span(path: Path, file_type: str) -> SourceSpan:
     value = open_document(path).root.get(file_type)
     return value.span if isinstance(value, YamlScalar) else SourceSpan(shown(path), 1, 1, 1)
-
-
-def check(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
-    """All errors of these files, sorted; empty if there are none. The files may refer to each other."""
-    library, errors = load_good(paths, layouts)
-    return ordered([*errors, *(error for path in paths for error in library.errors(path))])
-
-
-def doubts(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Diagnostic]:
-    """All warnings (W…) about these files, sorted."""
-    library, _ = load_good(paths, layouts)
-    return ordered(doubt for path in paths for doubt in library.doubts(path))
-
-
-def layers_of(paths: Sequence[Path], layouts: Sequence[Path] = ()) -> list[str]:
-    """A line for each model of these files: which of its layers store what."""
-    library, _ = load_good(paths, layouts)
-    return [line for path in paths for line in library.layers(path)]

@@ -22,10 +22,11 @@ from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.words import many
 from kvplan.deploy.jobs import name_errors, sides_of
 from kvplan.deploy.plans import SUFFIX, folder_of, plan_paths
+from kvplan.dsl.check import check, doubts, layers_of
 from kvplan.dsl.files.deployment import parse_deployment
 from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.files.folders import folder_files, layout_type
-from kvplan.dsl.library import Library, check, doubts, layers_of, load, load_good
+from kvplan.dsl.library import Library, load, load_good
 from kvplan.dsl.named import model_files, names_of
 from kvplan.dsl.schema.deployment import Deployment, PlanSpec
 from kvplan.dsl.schema.fields import guarded

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kvplan.dsl.library import Library, check, load
+from kvplan.dsl.check import check, errors_of
+from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import DslError
 
 OWN = "kvplan: 1\nengine: mine\nextends: vllm\ntitle: Mine\n"
@@ -29,7 +30,7 @@ def test_a_bad_kind_is_in_the_way_of_models_that_have_it(tmp_path: Path) -> None
 
 def test_check_reads_every_kind_that_a_shipped_engine_names(tmp_path: Path) -> None:
     library = spoilt(tmp_path)
-    assert "K002" in [error.code for error in library.errors(library.paths["engine"]["vllm"])]
+    assert "K002" in [error.code for error in errors_of(library, library.paths["engine"]["vllm"])]
 
 
 def test_an_engine_of_ones_own_is_checked_whole_where_it_is_used(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from tests.paths import ROOT
 
+from kvplan.dsl.check import check
 from kvplan.dsl.lang.nodes import Text
-from kvplan.dsl.library import Library, check, load
+from kvplan.dsl.library import Library, load
 from kvplan.dsl.schema.kind import NeedsRule
 from kvplan.dsl.text.diagnostics import DslError, render
 from kvplan.dsl.text.yaml_reader import YamlScalar

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
+from kvplan.dsl.check import model_doubts
 from kvplan.dsl.library import load
 from kvplan.dsl.stored_layers import stored_layers
 
@@ -155,4 +156,4 @@ def test_kinds_say_how_many_of_their_caches_a_layer_has(more: str, warned: bool,
 
 def test_no_shipped_model_has_a_warning_about_layers() -> None:
     library = load()
-    assert [text for model in library.models.values() for text in library.layer_doubts(model)] == []
+    assert [text for model in library.models.values() for text in model_doubts(library, model, ())] == []

@@ -17,10 +17,11 @@ from tests.paths import FIXTURES
 from tests.shares import later
 
 from kvplan.cli.main import main
+from kvplan.dsl.check import check
 from kvplan.dsl.configs.new_model import FOREIGN, UNHEARD, UNPROVEN, NewModel, made
 from kvplan.dsl.configs.recognise import UNKNOWN
 from kvplan.dsl.configs.same_model import parsed
-from kvplan.dsl.library import check, load
+from kvplan.dsl.library import load
 from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.source import SourceSpan

@@ -16,10 +16,11 @@ from click.testing import CliRunner, Result
 
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
+from kvplan.dsl.check import doubts
 from kvplan.dsl.configs.new_model import UNPROVEN, NewModel, made
 from kvplan.dsl.configs.recognise import UNKNOWN
 from kvplan.dsl.configs.same_model import parsed
-from kvplan.dsl.library import doubts, load
+from kvplan.dsl.library import load
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.source import SourceSpan
 

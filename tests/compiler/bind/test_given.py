@@ -13,8 +13,9 @@ from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import Refused
+from kvplan.dsl.check import check
 from kvplan.dsl.lang.nodes import Name
-from kvplan.dsl.library import Library, check, load
+from kvplan.dsl.library import Library, load
 from kvplan.dsl.text.diagnostics import DslError
 
 LATENTS = """kvplan: 1

@@ -10,7 +10,8 @@ from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bound import BoundSide
 from kvplan.compiler.errors import Refused
-from kvplan.dsl.library import check, load
+from kvplan.dsl.check import check, errors_of
+from kvplan.dsl.library import load
 
 MODEL = """kvplan: 1
 model: conditional
@@ -87,7 +88,7 @@ def test_an_option_whose_words_nobody_lists_may_be_any(path: Path) -> None:
     own = "own: {indexer: {ours: 'layer { block { token { k[dim] } } }'}}"
     engine.write_text(f"kvplan: 1\nengine: free\nextends: custom\ntitle: Free\n{options}\n{own}\n")
     path.write_text(MODEL.replace("WHEN", "order == 'ours'"))
-    assert load([path, engine]).errors(path) == []
+    assert errors_of(load([path, engine]), path) == []
     assert [error[0] for error in found(path, "order == 'ours'")] == ["K010"]
     path.write_text(MODEL.replace("WHEN", "flavour == 'sweet'"))
     assert check([path, engine]) == []

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from tests.paths import ROOT
 
 from kvplan.cli.main import main
-from kvplan.dsl.library import check, doubts, load
+from kvplan.dsl.check import check, doubts
+from kvplan.dsl.library import load
 
 Write = Callable[[str, str], Path]
 KIND = """kvplan: 1

@@ -9,8 +9,9 @@ from click.testing import CliRunner, Result
 from tests.paths import ROOT
 
 from kvplan.cli.main import main
+from kvplan.dsl.check import check
 from kvplan.dsl.files.folders import folder_files, layout_type
-from kvplan.dsl.library import check, load
+from kvplan.dsl.library import load
 from kvplan.dsl.text.diagnostics import DslError
 
 KIND = "kvplan: 1\nkind: ours\nextends: gqa\n"

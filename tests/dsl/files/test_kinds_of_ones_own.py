@@ -8,7 +8,8 @@ import pytest
 
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.errors import Refused
-from kvplan.dsl.library import check, load
+from kvplan.dsl.check import check
+from kvplan.dsl.library import load
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError
 
 KIND = """\

@@ -9,7 +9,8 @@ import pytest
 from kvplan.compiler.api import compile_pair
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.errors import Refused
-from kvplan.dsl.library import Library, check, load
+from kvplan.dsl.check import check
+from kvplan.dsl.library import Library, load
 from kvplan.dsl.schema.model import MOST_LAYERS
 from kvplan.dsl.text.diagnostics import DslError
 

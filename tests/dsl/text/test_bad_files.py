@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvplan.dsl.library import check
+from kvplan.dsl.check import check
 from kvplan.dsl.text.diagnostics import render
 
 BAD = Path(__file__).parent / "bad"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kvplan.dsl.check import check
 from kvplan.dsl.lang.nodes import SizeSet
-from kvplan.dsl.library import check
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, listed, nearest, nearest_or_all, render
 from kvplan.dsl.text.source import SourceSpan
 
