@@ -46,20 +46,37 @@ def engine_metrics() -> dict[str, str]:
 
 
 def signs_of(what: str) -> list[Sign]:
-    """Return the rows that name a code or a metric, or what a line of the log or an alert's condition names."""
-    asked = _names(alerts()[what]) if what in alerts() else _names(what) | {plain_name(event(what))}
-    return [sign for sign in signs() if asked & _names(sign.seen)]
+    """Return the rows that name a code or a metric, or what a line of the log or an alert's condition names.
+
+    Rows with the most words of the line come alone, except for what they do not name.
+    """
+    asked = _names(alerts().get(alert(what), what)) | {plain_name(what)}
+    shared = {sign: sum(phrase in what for phrase in _phrases(sign)) for sign in signs()}
+    most = max(shared.values())
+    best = [sign for sign, count in shared.items() if count == most > 0]
+    asked -= {name for sign in best for name in _names(sign.seen)}
+    return [sign for sign in signs() if sign in best or asked & _names(sign.seen)]
 
 
 def plain_name(name: str) -> str:
-    """Return a name in small letters, without what Prometheus adds to a metric's."""
-    return ADDED.sub("", name.casefold())
+    """Return a name in small letters, without a metric's labels and what Prometheus adds to it."""
+    return ADDED.sub("", name.casefold().partition("{")[0])
+
+
+def alert(name: str) -> str:
+    """Return the name of an alert as the page has it, in whatever case it is asked for; "" if there is none."""
+    return next((known for known in alerts() if known.casefold() == name.casefold()), "")
 
 
 def event(line: str) -> str:
     """Return the longest event or words of an error that a line of the log has, as a row names them; else the line."""
-    quoted = {name for sign in signs() for name in QUOTED.findall(sign.seen) if " " in name}
+    quoted = {name for sign in signs() for name in _phrases(sign)}
     return max((name for name in quoted if name in line), key=len, default=line)
+
+
+def _phrases(sign: Sign) -> list[str]:
+    """Return what a row quotes of lines of the log."""
+    return [name for name in QUOTED.findall(sign.seen) if " " in name or "=" in name]
 
 
 def _names(text: str) -> set[str]:

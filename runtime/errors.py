@@ -243,9 +243,9 @@ class LeaseError(RequestError):
     """A prefill worker did not hold the request, or not until after the last read, or takes no more claims.
 
     Decode asked after the lease had ended, was silent for a lease, or named other blocks or another hold of this id.
-    Make the lease (`lease`, or `lease_s` of a connector) longer than the longest wait in decode's queue, poll decode
-    workers all the time, and look for requests that a router drops. Then hold the request again and retry. Where the
-    message names a limit on claims or connections, retry later, or spread the requests over more workers.
+    Make prefill's lease (`lease`, or `lease_s` of its connector) longer than the longest wait in decode's queue, poll
+    decode workers all the time, and look for requests that a router drops. Then hold the request again and retry. Where
+    the message names a limit on claims or connections, retry later, or spread the requests over more workers.
     """
 
     code = "R046"

@@ -35,7 +35,14 @@ METRIC = "kvplan_"
 
 
 @click.command("explain")
-@click.argument("what", metavar="MODEL|ENGINE|KIND|PLAN|CODE|RULE|METRIC|LOG|WORD", shell_complete=complete.anything)
+@click.argument(
+    "what",
+    nargs=-1,
+    required=True,
+    metavar="MODEL|ENGINE|KIND|PLAN|CODE|RULE|METRIC|LOG|WORD",
+    shell_complete=complete.anything,
+    callback=lambda ctx, param, said: " ".join(said),
+)
 @pair_options(required=False)
 @click.option("--worker", type=int, metavar="N", help="Draw what lands on decode worker N; 0 by default.")
 @layouts_option
@@ -77,7 +84,7 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
     if code := what.upper() if CODE.fullmatch(what) else _code_of(what):
         asked.leave_out(f"{what} is a code")
         return explain_code(code)
-    if what in on_call.alerts() or (" " in what and on_call.signs_of(what)):
+    if on_call.alert(what) or (" " in what and on_call.signs_of(what)):
         asked.leave_out(f"{what} is an alert, or a line of the log")
         return explain_seen(what)
     if what.rpartition(":")[2].startswith(METRIC) and not is_path(what):
@@ -273,8 +280,8 @@ def explain_code(code: str) -> dict[str, Any]:
 
 def explain_seen(what: str) -> dict[str, Any]:
     """An alert with its condition, or the event of a line of the log."""
-    if condition := on_call.alerts().get(what):
-        return {"code": what, "title": "an alert.", "text": condition}
+    if alert := on_call.alert(what):
+        return {"code": alert, "title": "an alert.", "text": on_call.alerts()[alert]}
     return {"code": on_call.event(what), "title": "words of the log."}
 
 

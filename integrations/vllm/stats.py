@@ -13,12 +13,12 @@ from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, a
 TIMES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 SIZES = tuple(2.0**power for power in range(11, 36, 2))
 HISTOGRAMS = {
-    SECONDS: ("vllm:kvplan_load_time_seconds", "How long requests took to be loaded, by worker.", TIMES),
-    BYTES: ("vllm:kvplan_loaded_bytes", "Bytes of requests that were loaded, by worker.", SIZES),
+    SECONDS: ("vllm:kvplan_load_time_seconds", "How long requests took to be loaded; each worker counts.", TIMES),
+    BYTES: ("vllm:kvplan_loaded_bytes", "Bytes of requests that were loaded; each worker counts.", SIZES),
 }
 COUNTERS = {
-    FAILED: ("vllm:kvplan_num_failed_loads", "Requests that could not be loaded, by worker."),
-    EXPIRED: ("vllm:kvplan_num_expired_reqs", "Requests whose lease ended before decode had them, by worker."),
+    FAILED: ("vllm:kvplan_num_failed_loads", "Requests that could not be loaded; each worker counts."),
+    EXPIRED: ("vllm:kvplan_num_expired_reqs", "Requests whose lease ended before decode had them; each worker counts."),
 }
 
 

@@ -109,8 +109,9 @@ class PrefillCore:
 
     def refuse_unheld(self, error: KvplanError) -> None:
         """Notify readers that a request that they claim, and that is not held, never will be, and why."""
-        claims = {request: None for session in self.state.sessions.values() for request in session.claims}
-        for request in [request for request in claims if request not in self.state.sources]:
+        sources = self.state.sources.keys()
+        unheld = {request for session in self.state.sessions.values() for request in session.claims.keys() - sources}
+        for request in sorted(unheld):
             self.readers.end(request, error)
 
     def drop_engine(self, name: str, *, dead: bool) -> None:

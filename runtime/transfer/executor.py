@@ -163,13 +163,14 @@ class ExecutorContext:
             post_load(self.transport, group[0].link, load, handles)
         except Exception as error:
             failure = error
-            if begun_nothing(error):
-                handles = [handle for handle in handles if handle is not None]
+        if failure is not None and begun_nothing(failure):
+            handles = [handle for handle in handles if handle is not None]
+        else:
+            group[0].executor.meter.descriptors += load.descriptors
+            self.counters.add("posts", load.descriptors)
+            self.counters.add("spans", load.spans)
         for slice_, own in zip(group, shares(handles, len(group)), strict=True):
             slice_.handles = own
-        group[0].executor.meter.descriptors += load.descriptors
-        self.counters.add("posts", load.descriptors)
-        self.counters.add("spans", load.spans)
         if failure is not None:
             for slice_ in group:
                 if slice_.executor.has(slice_):
@@ -334,10 +335,10 @@ class TransferExecutor:
         assert slice_.staged is not None
         if not slice_.staged.ready():
             return
-        direction = "write" if slice_.link.push else "read"
-        self.context.counters.add("staged_bytes", slice_.staged.piece.bytes, direction=direction)
         self.context.issue_staged(slice_, slice_.staged)
         if self.has(slice_):
+            direction = "write" if slice_.link.push else "read"
+            self.context.counters.add("staged_bytes", slice_.staged.piece.bytes, direction=direction)
             self._over(slice_)
 
     def _over(self, slice_: Slice) -> bool:

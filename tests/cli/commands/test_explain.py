@@ -448,6 +448,22 @@ def test_a_line_of_the_log_is_explained(line: str, row: str) -> None:
     assert "  do    " in run(line).stdout
 
 
+def test_a_line_of_the_log_has_only_the_rows_whose_words_it_has() -> None:
+    (withdrawn,) = seen("blocks freed unread request=a why=withdrawn")
+    assert "`why=withdrawn`" in withdrawn
+    late = 'load failed request=b error="R046: request r is over, expired"'
+    assert [row[:26] for row in seen(late)] == ["R046, `is over, expired`; ", "`vllm:kvplan_num_failed_lo"]
+
+
+def test_words_of_a_line_need_no_quotes() -> None:
+    assert seen("blocks", "freed", "unread", "request=a", "why=expired") == seen("blocks freed unread why=expired")
+
+
+def test_a_metric_may_have_labels_and_an_alert_small_letters() -> None:
+    assert answer('kvplan_ended_leases_total{end="withdrawn"}') == answer("kvplan_ended_leases_total")
+    assert answer("kvplanvllmunread") == answer("KvplanVllmUnread")
+
+
 def test_a_line_of_the_log_has_the_rows_of_its_code() -> None:
     event, code = sorted(seen("load failed request=cmpl-1 error=R043: not done in time"), reverse=True)
     assert (event[:6], code[:4]) == ("`vllm:", "R043")
@@ -456,7 +472,7 @@ def test_a_line_of_the_log_has_the_rows_of_its_code() -> None:
 
 def test_an_alert_is_explained_by_the_rows_of_its_metrics() -> None:
     assert answer("KvplanUnread")["text"].startswith("rate(kvplan_ended_leases_total")
-    assert [row[:4] for row in seen("KvplanLeaseLost")] == ["R046"] * 3
+    assert [row[:4] for row in seen("KvplanLeaseLost")] == ["R046"] * 4
 
 
 def test_a_code_has_the_rows_of_what_is_seen() -> None:
@@ -471,7 +487,7 @@ def test_an_error_is_explained_by_the_name_of_its_class(name: str) -> None:
 
 @pytest.mark.parametrize("key", ["lease_s", "hold_s", "timeout_s"])
 def test_the_seconds_of_a_connector_are_explained(key: str) -> None:
-    assert "of a connector: the seconds" in answer(key)["title"]
+    assert "connector: the seconds" in answer(key)["title"]
 
 
 def test_the_values_of_a_label_are_told() -> None:

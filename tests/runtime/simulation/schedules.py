@@ -14,10 +14,10 @@ from tests.runtime.simulation.invariants import empty, lent, look, rested, right
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import blocks
 from kvplan.runtime import DecodeWorker, PrefillWorker, Request, Sample, Transfer
-from kvplan.runtime.errors import LimitedError
+from kvplan.runtime.errors import DrainingError, LimitedError
 
 HARM = (
-    *("cut", "meet", "meet", "decode", "prefill", "freeze", "thaw", "idle", "wake", "sleep", "drop"),
+    *("cut", "meet", "meet", "decode", "prefill", "freeze", "thaw", "idle", "wake", "sleep", "drop", "drain"),
     *("jump", "jump", "jump", "jump"),
 )
 
@@ -128,7 +128,7 @@ class Schedule(Engines):
             event = self.event() if draw.random() < 0.5 else None
             try:
                 worker.open(name, (0, end)) if work.fed else worker.hold(name, given, after=event)
-            except LimitedError:
+            except (LimitedError, DrainingError):
                 continue
             work.held.add(number)
             if work.fed:
@@ -231,6 +231,9 @@ class Schedule(Engines):
             net.time += draw.choice((0.1, 0.5, 1.0, 3.0))
         elif what == "drop" and (one := draw.choice(engine.workers)).peers():
             one.drop("prefill")
+        elif what == "drain" and draw.random() < 0.3:
+            for worker in draw.choice((self.prefill, self.prefill[:1])):
+                worker.drain(draw.choice((1.0, 20.0)))
         elif what == "sleep":
             self.sleep(draw.choice([*self.prefill, *engine.workers]))
 

@@ -218,6 +218,7 @@ def test_a_post_that_begins_nothing_is_not_waited_for(rig: Rig, error: Exception
     rig.admit()
     assert rig.failures == [error]
     assert (rig.executor.stop(), rig.queue.in_flight()) == ([], 0)
+    assert rig.counters.snapshot()["posts"] == rig.counters.snapshot()["spans"] == 0
 
 
 @pytest.mark.parametrize("error", [TransportError("odd"), MemoryError("none")])
