@@ -165,15 +165,18 @@ class AskedPairs:
             raise
 
     def _compiled_again(self, path: str) -> Compiled:
-        """The pair of a plan on disk, compiled again. Raises BadInput (S021) if that gives another plan."""
+        """The pair of a plan on disk, compiled again. Raises BadInput (S021) if that gives another plan, DslError."""
+        from kvplan.compiler.api import compile_pair
         from kvplan.compiler.errors import BadInput
         from kvplan.deploy import plans
 
         plans.check_one(path)
         [text] = plans.read(path).values()
         plan = plans.parsed(text, path)
-        pair = AskedPairs(plan.prefill.key, plan.decode.key, dict(plan.options), self.layouts)
-        found = pair.compiled(plan.model)
+        library, name = self.library(plan.model)
+        # Nobody can give the path of the model's file in place of a plan.
+        library.model(name, "<plan>")
+        found = compile_pair(library, name, plan.prefill.key, plan.decode.key, dict(plan.options))
         if found.plan.digest != plan.digest:
             said = f"{path!r} is not what layout files make of its pair now"
             raise BadInput("S021", said, "compile it again, or give the --layouts that it was compiled with")

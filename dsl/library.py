@@ -95,21 +95,22 @@ class Library:
     def engine(self, name: str) -> Engine:
         return self._find(self.engines, name)
 
-    def model(self, name: str) -> Model:
-        """The model of that name. Raises DslError: K008 if there is none, K016 if the name is a family's."""
+    def model(self, name: str, where: str = ARGUMENT) -> Model:
+        """The model of that name, which stands at `where`. Raises DslError: K008 if there is none, K016 if the name is
+        a family's."""
         if name not in self.models and (family := self.family(name)):
             how = "give one by name" + ("" if self.shipped("model", family[0]) else ", with --layouts DIR")
             help = f"its models are {listed(family, 'and')}; {how}"
             raise fault("K016", f"'{name}' is a family", inline(name, "<argument>"), help=help)
-        return self._find(self.models, name)
+        return self._find(self.models, name, where)
 
     def machine(self, name: str) -> MachineProfile:
         return self._find(self.machines, name)
 
-    def _find(self, files: LazyFiles[T], name: str) -> T:
+    def _find(self, files: LazyFiles[T], name: str, where: str = ARGUMENT) -> T:
         """The value of that name. Raises DslError: K006 if its file has another name, K008 if there is none."""
         if name not in files:
-            wanted = YamlScalar(name, inline(name, ARGUMENT))
+            wanted = YamlScalar(name, inline(name, where))
             raise DslError(self.misnamed(files.file_type, name) or unknown(files.file_type, wanted, files))
         return files[name]
 

@@ -25,15 +25,18 @@ EXTENDS_DOC = "the file of the same type whose keys hold where this one does not
 
 @dataclass(frozen=True, slots=True)
 class ListShape(Generic[T]):
-    """A list, if `filled` of at least one item. If `bare`, a single value is a list of one. Items that cannot be read
-    are left out.
+    """A list, if `filled` of at least one item. If `bare`, a single value is a list of one; if `blank`, no value is an
+    empty list. Items that cannot be read are left out.
     """
 
     of: Shape[T | None]
     bare: bool = False
     filled: bool = False
+    blank: bool = False
 
     def read(self, sink: Sink, tree: Tree | None, what: str) -> tuple[T, ...]:
+        if self.blank and isinstance(tree, YamlScalar) and tree.empty:
+            return ()
         bare = self.bare and tree is not None and not isinstance(tree, YamlList)
         if tree is not None and not bare and not isinstance(tree, YamlList):
             sink.add("K003", f"{what} must be a list, not {shown(tree)}", tree.span)

@@ -982,7 +982,14 @@ def test_exceptions_that_cannot_be_read_have_their_places(repository: Path, row:
     assert (said.exit_code, f"error[{code}]" in said.stderr, "kvplan-diff.yaml:2:" in said.stderr) == (2, True, True)
 
 
-@pytest.mark.parametrize("text", ["", "- {rule: BYTES, pair: a, reason: b}\n", "kvplan: 1\n"])
+@pytest.mark.parametrize("text", ["", "# none now\n", "accept:\n", "accept:\n  # none now\n", "accept: []\n"])
+def test_a_file_whose_last_exception_was_removed_has_none(repository: Path, text: str) -> None:
+    Path("kvplan-diff.yaml").write_text(text)
+    said = run("diff", "plans", "plans")
+    assert (said.exit_code, said.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("text", ["- {rule: BYTES, pair: a, reason: b}\n", "kvplan: 1\n", "accept: BYTES\n"])
 def test_a_file_of_exceptions_is_not_taken_for_a_layout(repository: Path, text: str) -> None:
     Path("kvplan-diff.yaml").write_text(text)
     said = run("diff", "plans", "plans")

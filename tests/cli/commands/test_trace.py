@@ -56,3 +56,23 @@ def test_what_is_missing_or_too_much_is_said(words: tuple[str, ...], why: str) -
 def test_a_plan_has_its_own_sides(plan: str) -> None:
     said = run("trace", plan, "--prefill", "tp=2", "--tokens", "0:40")
     assert (said.exit_code, "a plan has its own sides and options" in said.output) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["trace", "simulate"])
+def test_a_plan_of_an_own_model_says_what_finds_its_file(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan's place on the command line is taken: no path of a model's file can be given beside it."""
+    here = tmp_path / "repository"
+    (here / "models").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    Path("models/ours.yaml").write_text(
+        "kvplan: 1\nmodel: ours\ntitle: Ours\ndtype: bf16\nlayers: 2\nquery_heads: 4\n"
+        "caches:\n  full: {kind: gqa, layers: all, heads: 4, dim: 64}\n"
+    )
+    assert run("compile", "models/ours.yaml", *SIDES).exit_code == 0
+    words = (command, "plans/ours/p_tp2__d_tp1.py")
+    said = run(*words)
+    assert said.exit_code == 2
+    assert "models/ours.yaml is not read: give --layouts models\n" in said.stderr
+    assert run(*words, "--layouts", "models").exit_code == 0
