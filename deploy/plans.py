@@ -240,7 +240,7 @@ def _path_of(name: str) -> str:
     named = revision(name)
     _, colon, path = name.removeprefix(GIT).partition(":")
     # A word that is neither there nor known to git is a missing path.
-    if named and (colon or name.startswith(GIT) or _git_lines("rev-parse", "--verify", "--quiet", named)):
+    if named and (colon or name.startswith(GIT) or _git("rev-parse", "--verify", "--quiet", named)):
         return path
     return name
 
@@ -249,14 +249,14 @@ def _nearest_revision(text: str, revision: str) -> str:
     """Return `did you mean 'git:main'?`, from the branches and tags here; empty if none is near, as for `HEAD~3`."""
     if {*"~^@"} & {*revision}:
         return ""
-    names = _git_lines("for-each-ref", "--format=%(refname:short)")
+    names = _git("for-each-ref", "--format=%(refname:short)").splitlines()
     near = close(revision, [name for name in (*names, "HEAD", GIT.rstrip(":")) if name != revision])
     return meant(text.replace(revision, near, 1)) if near else ""
 
 
 def _nearest_at(revision: str, path: str) -> str:
     """Return `did you mean 'git:HEAD:plans'?`, from the neighbours of `path` at a revision; empty if none is near."""
-    beside = _git_lines("ls-tree", "--name-only", revision, "--", f"{Path(path).parent}/")
+    beside = _git("ls-tree", "-z", "--name-only", revision, "--", f"{Path(path).parent}/").split("\0")
     near = close(Path(path).name, [name for one in beside if (name := Path(one).name) != Path(path).name])
     return meant(f"{GIT}{revision}:{Path(path).with_name(near)}") if near else ""
 
@@ -271,12 +271,12 @@ def _moved(revision: str, path: str) -> str:
     return f"it has plans elsewhere: {names}; if they moved, compare with those" if found else ""
 
 
-def _git_lines(*words: str) -> list[str]:
-    """Return git's output here, by lines; none if it fails."""
+def _git(*words: str) -> str:
+    """Return git's output here, empty if it fails."""
     try:
-        return git(Path(), *words).splitlines()
+        return git(Path(), *words)
     except (subprocess.CalledProcessError, OSError):
-        return []
+        return ""
 
 
 def parsed(text: str, name: str) -> Plan:

@@ -15,6 +15,17 @@ from kvplan.plan.files import index
 MARKER = b"Emitted by kvplan from "
 # The variables of a git hook: they name one repository and treat the current folder as the top of it.
 OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_PREFIX"}
+# These options win over the user's configuration.
+GREP = (
+    "grep",
+    "-z",
+    "--text",
+    "--basic-regexp",
+    "--no-line-number",
+    "--no-column",
+    "--no-color",
+    "--no-recurse-submodules",
+)
 # The exit code of `git grep` if it finds nothing.
 NOTHING = 1
 
@@ -35,13 +46,13 @@ def plan_files(revision: str, near: Path) -> dict[Path, Path]:
 def _models(top: Path, revision: str) -> dict[Path, str]:
     """Return the models of all plans at a revision, by file. Raises CalledProcessError."""
     try:
-        found = git(top, "grep", "-z", "--text", "-e", f"^{MARKER.decode()}", revision, "--", "*.py")
+        found = git(top, *GREP, "-e", f"^{MARKER.decode()}", revision, "--", "*.py")
     except subprocess.CalledProcessError as error:
         if error.returncode != NOTHING:
             raise
         return {}
-    lines = [line.removeprefix(f"{revision}:").split("\0") for line in found.splitlines()]
-    return {top / name: said.removeprefix(MARKER.decode()).partition(",")[0] for name, said in lines}
+    lines = [line.removeprefix(f"{revision}:").partition("\0") for line in found.rstrip("\n").split("\n")]
+    return {top / name: said.removeprefix(MARKER.decode()).partition(",")[0] for name, _, said in lines}
 
 
 def _indexed(top: Path, revision: str) -> set[Path]:

@@ -456,6 +456,24 @@ def test_plans_are_new_only_without_an_index_of_plans_in_the_revision(repository
         assert (said.exit_code, "error[S021]" in said.stderr, "git:HEAD:plans" in said.stderr) == (2, True, True)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    ["grep.lineNumber true", "grep.column true", "grep.patternType fixed", "color.grep always", "color.ui always"],
+)
+def test_plans_of_a_revision_are_found_whatever_git_is_configured_to(repository: Path, setting: str) -> None:
+    git("config", *setting.split())
+    git("mv", "plans", "plans2")
+    said = run("diff", "git:HEAD", "plans2")
+    assert (said.exit_code, "elsewhere: git:HEAD:plans; if" in " ".join(said.stderr.split())) == (2, True), said.output
+
+
+def test_a_name_beyond_ascii_is_suggested_as_it_is(repository: Path) -> None:
+    """Git quotes such names unless it ends them with NUL."""
+    git("mv", "plans", "pläne")
+    git("commit", "-qm", "plans")
+    assert "did you mean 'git:HEAD:pläne'?" in run("diff", "git:HEAD:pläme", "pläne").stderr
+
+
 @pytest.mark.parametrize("unindexed", ["before", "now", "both"])
 @pytest.mark.parametrize("to", ["plans2", "plans/more", "other/plans"])
 def test_plans_that_moved_are_not_new_without_an_index(repository: Path, unindexed: str, to: str) -> None:
