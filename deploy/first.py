@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from subprocess import CalledProcessError
 
@@ -14,8 +15,9 @@ from kvplan.plan.files.index import NAME
 def is_first(old: str, new: str, compiled: bool) -> bool:
     """Whether `old`, as `plans.read` takes it, is a directory of plans that a revision lacks, and `new` has it.
 
-    Plans that the revision has elsewhere must be in `new`, too: otherwise they may have moved. If `new` is `compiled`,
-    and nobody wrote its plans yet, the revision has no plans at all: the path may be wrong.
+    Directories that have plans at the revision must still have some in `new`, and none of their plans may now be under
+    the path: otherwise plans may have moved. If `new` is `compiled`, and nobody wrote its plans yet, the revision has
+    no plans at all: the path may be wrong.
     """
     revision, path = plans.place(old, new)
     if not revision or revision.startswith("-"):
@@ -30,19 +32,25 @@ def _is_first(old: str, path: Path, new: str, compiled: bool) -> bool:
     before = plan_files(old, path)
     if any(file.is_relative_to(path) for file in before) or content(old, path / NAME) is not None:
         return False
-    if not _has_plans(new, path):
+    added = _plans(new, path)
+    if not added:
         return compiled and not before and _may_be_written(path)
-    return all(_has_plans(new, folder, path) for folder in {*before.values()})
+    kept = {folder: _plans(new, folder) - added for folder in {*before.values()}}
+    gone = {file: folder for file, folder in before.items() if file not in kept[folder]}
+    return all(kept.values()) and not _are_among(gone, added)
 
 
-def _has_plans(revision: str, folder: Path, without: Path | None = None) -> bool:
-    """Whether there are plans in a folder, or an index, at a revision or now; those in the folder `without` are left
-    out. Raises CalledProcessError, OSError."""
+def _plans(revision: str, folder: Path) -> set[Path]:
+    """Return the plans under a folder, at a revision or now. Raises CalledProcessError, OSError."""
     if revision:
-        found = [file for file in plan_files(revision, folder) if file.is_relative_to(folder)]
-    else:
-        found = [folder / name for name in (plans.plan_paths(folder) if folder.is_dir() else ())]
-    return any(not without or not file.is_relative_to(without) for file in found)
+        return {file for file in plan_files(revision, folder) if file.is_relative_to(folder)}
+    return {folder / name for name in (plans.plan_paths(folder) if folder.is_dir() else ())}
+
+
+def _are_among(gone: Mapping[Path, Path], added: Iterable[Path]) -> bool:
+    """Whether an added plan has the name, MODEL/PAIR.py, of one that is gone from its directory."""
+    names = tuple(f"/{'/'.join(file.relative_to(folder).parts[-2:])}" for file, folder in gone.items())
+    return any(file.as_posix().endswith(names) for file in added)
 
 
 def _may_be_written(folder: Path) -> bool:

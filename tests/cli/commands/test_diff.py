@@ -496,6 +496,32 @@ def test_plans_that_moved_are_not_new_without_an_index(repository: Path, unindex
     assert "2 plans change" in run("diff", "git:HEAD~1:plans", "deploy.yaml").stdout
 
 
+@pytest.mark.parametrize("moved", ["plans/mini", "plans/mini/chat.py"])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_plans_that_moved_from_among_others_are_not_new(repository: Path, moved: str, indexed: bool) -> None:
+    """Their directory still has plans, so it does not look moved."""
+    shutil.copytree("plans/mini", "plans/other")
+    if not indexed:
+        Path("plans/index.json").unlink()
+    git("add", ".")
+    git("commit", "-qm", "two models")
+    Path("plans2/mini").mkdir(parents=True)
+    for path in sorted(Path().glob(f"{moved}/*.py")) or [Path(moved)]:
+        git("mv", str(path), f"plans2/mini/{path.name}")
+    git("commit", "-qm", "one of them moves")
+    for new in ("plans2", "plans2/mini", "git:HEAD:plans2"):
+        said = run("diff", f"git:HEAD~1:{new.removeprefix('git:HEAD:')}", new)
+        assert (said.exit_code, "it has plans elsewhere" in " ".join(said.stderr.split())) == (2, True), said.output
+
+
+def test_plans_are_new_beside_others_that_are_removed(repository: Path) -> None:
+    Path("plans2/later").mkdir(parents=True)
+    shutil.copy("plans/mini/p_tp2__d_tp1.py", "plans2/later")
+    git("rm", "-q", "plans/mini/p_tp2__d_tp1.py")
+    said = run("diff", "git:HEAD:plans2", "plans2")
+    assert (said.exit_code, "All plans are new: OLD has none." in said.stdout) == (0, True), said.output
+
+
 def test_plans_that_moved_up_are_compared(repository: Path) -> None:
     git("mv", "plans", "inner")
     Path("plans").mkdir()
