@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from kvplan.dsl.files.documents import FILE_TYPES
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable, read_text
 
 # Keys without effect on plans: they are for people, or say how a configuration is read.
 SAID = {"title", "doc", "doc-ref", "unit", "match", "config", "legend", "probed"}
 FAMILY, ENGINE, KIND, BASE, CONFIGURATIONS = "variants", "engine", "kind", "extends", "config"
-TYPES = ("model", ENGINE, KIND)
 # The name of the engine if a side names none.
 DEFAULT = ""
 
@@ -59,15 +59,21 @@ def _files(
     before: Mapping[str, Tree | None], after: Mapping[str, Tree | None]
 ) -> Iterator[tuple[str, Tree | None, Tree | None]]:
     """Every file with its path, as it was and as it is. A file that moved is one: it describes the same as before."""
-    left = {_name(tree): path for path, tree in before.items() if path not in after}
-    moved = {path: left[_name(tree)] for path, tree in after.items() if path not in before and _name(tree) in left}
+    left, added = _names_alone(before, after), _names_alone(after, before)
+    moved = {path: left[name] for name, path in added.items() if name in left}
     for path in sorted({*before, *after} - {*moved.values()}):
         yield path, before.get(moved.get(path, path)), after.get(path)
 
 
+def _names_alone(trees: Mapping[str, Tree | None], others: Mapping[str, Tree | None]) -> dict[tuple[str, str], str]:
+    """The names of files whose path `others` lacks, each with its first path. Some files have none."""
+    named = {_name(trees[path]): path for path in sorted({*trees} - {*others}, reverse=True)}
+    return {(word, name): path for (word, name), path in named.items() if name}
+
+
 def _name(tree: Tree | None) -> tuple[str, str]:
-    """The type of a file, and the name of what it describes."""
-    return next(((word, name) for word in TYPES if (name := _word(tree, word))), ("", ""))
+    """The type of a file, and the name of what it describes; both are empty if it names nothing."""
+    return next(((word, name) for word in FILE_TYPES if (name := _word(tree, word))), ("", ""))
 
 
 def _of_file(old: Tree | None, new: Tree | None) -> list[tuple[str, str | None, str | None]]:

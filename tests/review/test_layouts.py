@@ -93,6 +93,27 @@ def test_a_file_that_is_new_or_removed_is_named_once() -> None:
     assert said == [("a.yaml", "model", "family", None), ("b.yaml", "model", None, "other")]
 
 
+@pytest.mark.parametrize("word", ["machine", "deployment", "fleet"])
+def test_a_file_moves_only_to_one_of_its_name(word: str) -> None:
+    """Whatever it describes. A fleet names a model and a machine, too."""
+    more = "models: 1\n" if word != "fleet" else "model: m\nmachine: h\n"
+    old = {path: f"{word}: {path[0]}\n{more}" for path in ("a.yaml", "b.yaml")}
+    new = {"x.yaml": old["b.yaml"], "y.yaml": f"{word}: c\n{more}", "z.yaml": MODEL}
+    said = [(one.path, one.key, one.before, one.after) for one in layout_changes(old, new)]
+    assert said == [("a.yaml", word, "a", None), ("y.yaml", word, None, "c"), ("z.yaml", "model", None, "family")]
+
+
+def test_a_file_without_a_name_moves_nowhere() -> None:
+    said = [(one.path, one.before, one.after) for one in layout_changes({"a.yaml": "x: 1\n"}, {"b.yaml": "x: 2\n"})]
+    assert said == [("a.yaml", "1", None), ("b.yaml", None, "2")]
+
+
+def test_a_file_moves_to_one_other() -> None:
+    """The second file of a name is new."""
+    changes = layout_changes({"a.yaml": MODEL}, {"b.yaml": MODEL, "c.yaml": MODEL.replace("128", "64")})
+    assert [(one.path, one.key, one.before, one.after) for one in changes] == [("c.yaml", "model", None, "family")]
+
+
 def test_a_unit_is_for_people() -> None:
     assert found("engine: e\noptions: {block: {}}\n", "engine: e\noptions: {block: {unit: tokens}}\n") == []
 
