@@ -20,7 +20,7 @@ from kvplan.compiler.paging.overrides import check_idle, layout, once, override_
 from kvplan.compiler.paging.paging import PagedSide, paged
 from kvplan.compiler.paging.rings import check_rings
 from kvplan.compiler.side.keys import check_keys, side_keys
-from kvplan.compiler.side.options import Env
+from kvplan.compiler.side.options import Env, read_option
 from kvplan.compiler.side.text import nearest, parse_side, whole
 from kvplan.dsl.files.conditions import meant
 from kvplan.dsl.lang.evaluate import filled, is_true
@@ -159,7 +159,7 @@ def _raised(engine: Engine, side: BoundSide, given: Mapping[str, str]) -> list[s
     return [
         f"{option.name}={given[option.name]}, {option.doc}: {has}"
         for option in options
-        if blocks and int(given[option.name]) not in blocks
+        if blocks and read_option(option, given[option.name]) not in blocks
     ]
 
 

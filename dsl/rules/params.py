@@ -26,6 +26,10 @@ def _named(sink: Sink, name: YamlScalar, param: Param) -> Param:
         if word not in param.values:
             message = f"alias '{alias}' stands for '{word}', which is no value"
             sink.add("K010", message, word.span, help=nearest_or_all(word, param.values))
+    if param.unit and param.type != "int":
+        # The type's place: a unit may come from the file that this one extends.
+        message = f"'{name}' has a unit, {param.unit}, and only a whole number has one"
+        sink.add("T003", message, param.given["type"].span, help="leave out 'unit' or 'type'")
     named = replace(param, name=name)
     return replace(named, default=checked(sink, named, param.default))
 

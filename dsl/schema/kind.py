@@ -59,7 +59,7 @@ class Param(FormKeys):
     values: tuple[str, ...] = key(ListShape(TextShape("word"), bare=True), "the words that it may be")
     aliases: Named[YamlScalar] = key(MapShape(ScalarShape("word")), "other words, each for one of `values`")
     doc: str = key(TEXT, "what it is, for people")
-    unit: str = key(TEXT, "what it counts; a note says if an option in `tokens` is not what a block has")
+    unit: str = key(TEXT, "what an `int` counts; a note says if an option in `tokens` is not what blocks have")
     doc_ref: str = key(TEXT, "where it is from", name="doc-ref")
 
 

@@ -548,3 +548,13 @@ def test_a_side_says_which_block_the_engine_makes_of_an_option() -> None:
     note = "note: block=1024, tokens of a block before a hybrid raises it, --block-size: blocks of attention have 3,072"
     assert note in run(*side).stdout
     assert "raises it" not in run("llama-3.1-8b", "--decode", "block=32").stdout
+
+
+def test_an_option_in_tokens_may_have_words_for_numbers(tmp_path: Path) -> None:
+    option = "{values: ['32', '3072'], aliases: {small: '32', large: '3072'}, unit: tokens, default: 64}"
+    text = f"kvplan: 1\nengine: mine\nextends: vllm\ntitle: Mine\noptions:\n  pages: {option}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    for word, noted in (("small", True), ("large", False)):
+        side = f"engine=mine,tp=2,block=1024,pages={word}"
+        said = run("nemotron-3-nano-30b", "--decode", side, "--layouts", str(tmp_path))
+        assert (said.exit_code, f"note: pages={word}" in said.stdout) == (0, noted), said.output
