@@ -36,8 +36,8 @@ def _is_first(old: str, path: Path, new: str, compiled: bool) -> bool:
     if not added:
         return compiled and not before and _may_be_written(path)
     kept = {folder: _plans(new, folder) - added for folder in {*before.values()}}
-    gone = {file: folder for file, folder in before.items() if file not in kept[folder]}
-    return all(kept.values()) and not _are_among(gone, added)
+    lost = {file: folder for file, folder in before.items() if file not in kept[folder]}
+    return all(kept.values()) and not _are_among(lost, added)
 
 
 def _plans(revision: str, folder: Path) -> set[Path]:
@@ -47,9 +47,9 @@ def _plans(revision: str, folder: Path) -> set[Path]:
     return {folder / name for name in (plans.plan_paths(folder) if folder.is_dir() else ())}
 
 
-def _are_among(gone: Mapping[Path, Path], added: Iterable[Path]) -> bool:
-    """Whether an added plan has the name, MODEL/PAIR.py, of one that is gone from its directory."""
-    names = tuple(f"/{'/'.join(file.relative_to(folder).parts[-2:])}" for file, folder in gone.items())
+def _are_among(lost: Mapping[Path, Path], added: Iterable[Path]) -> bool:
+    """Whether an added plan has the name, MODEL/PAIR.py, of one that its directory lacks now."""
+    names = tuple(f"/{'/'.join(file.relative_to(folder).parts[-2:])}" for file, folder in lost.items())
     return any(file.as_posix().endswith(names) for file in added)
 
 
