@@ -181,8 +181,10 @@ class _Layers:
         """A value in words. A default that depends on a side is `the side's kv_dtype`."""
         params = self.kinds[cache.kind].params.items()
         defaults = {other: param.default.text for other, param in params if param.default and param.default.names}
-        said = defaults.get(_said(values, name), _said(values, name))
-        return f"the side's {said}" if said in defaults.values() else said
+        said = _said(values, name)
+        # A parameter may be given another one's name, and so its default.
+        default = defaults.get(said, said)
+        return f"the side's {default}" if default in defaults.values() else said
 
     def _answer(self, cache: Cache, name: str) -> Answer:
         params = next(found.params for found in self.found.caches if found.name == cache.name)
