@@ -254,6 +254,7 @@ def test_the_action_reviews_plans_that_nobody_committed(runner: Runner, tmp_path
     assert "\nto write them: kvplan compile deploy.yaml -o plans --layouts layouts" in summary
 
 
+@pytest.mark.full
 def test_the_action_names_stale_plans_beside_a_refused_pair(runner: Runner, tmp_path: Path) -> None:
     deployment(runner.folder, "tp=3")
     edited = (runner.folder / "deploy.yaml").read_text().replace('["tp=2"]', '["tp=2,block=32"]')
@@ -297,6 +298,7 @@ def test_the_first_plans_of_a_repository_pass(runner: Runner, tmp_path: Path) ->
     assert "::error::the committed plans are not those of the deployment" in runner.said
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("indexed", [True, False])
 def test_plans_that_move_are_not_new(runner: Runner, indexed: bool) -> None:
     if not indexed:

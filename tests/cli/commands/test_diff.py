@@ -475,7 +475,9 @@ def test_a_name_beyond_ascii_is_suggested_as_it_is(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("unindexed", ["before", "now", "both"])
-@pytest.mark.parametrize("to", ["plans2", "plans/more", "other/plans"])
+@pytest.mark.parametrize(
+    "to", ["plans2", *(pytest.param(to, marks=pytest.mark.full) for to in ("plans/more", "other/plans"))]
+)
 def test_plans_that_moved_are_not_new_without_an_index(repository: Path, unindexed: str, to: str) -> None:
     if unindexed in ("before", "both"):
         git("rm", "-q", "plans/index.json")
