@@ -18,6 +18,11 @@ DECLARE = (
 ADD_DRAFT = "add a cache with `layers: drafts`, or take out `drafts`"
 DRAFT_TOKENS = "draft_tokens"
 IF_DRAFTED = f"write when: {DRAFT_TOKENS} > 0"
+ALWAYS = "take out the condition; a draft layer belongs into a cache with `layers: drafts`, and `drafts` counts it"
+SPLIT = (
+    "layers count from 0: subtract 1 from each number if you counted from 1; if not, give the draft a cache of its own"
+    f" with `layers: drafts` and `when: {DRAFT_TOKENS} > 0`"
+)
 APART = "correct `layers` of one of them"
 
 
@@ -43,7 +48,7 @@ def _store(count: int, every: int) -> str:
 
 
 def layer_warnings(model: Model, kinds: Mapping[str, Kind]) -> Iterator[Diagnostic]:
-    """Warnings about layers that store nothing (W004) or too much (W005), and draft layers of all sides (W006)."""
+    """Warnings about layers that store nothing (W004) or too much (W005), and conditions that fit no draft (W006)."""
     yield from _bare(model)
     yield from _crowded(model, kinds)
     yield from _drafted(model)
@@ -67,11 +72,26 @@ def _nothing(layers: Sequence[int], every: int, what: str) -> str:
 
 
 def _drafted(model: Model) -> Iterator[Diagnostic]:
-    """Warnings (W006) for caches of draft layers that other sides than those that draft store."""
+    """Warnings (W006) for draft layers that sides store without drafting, and own layers that some do not store."""
     for name, cache in model.caches.items():
-        if cache.layers and cache.layers[-1] >= model.layers and (slip := _slip(cache.when)):
-            place = cache.when.tree.span if cache.when else cache.span
-            yield Diagnostic("W006", f"cache '{name}' of draft layers {slip}", place, (), IF_DRAFTED)
+        slip, fix = _slip_and_fix(model, cache)
+        if slip:
+            place = cache.when.tree.span if cache.when else (cache.written("layers") or cache).span
+            yield Diagnostic("W006", f"cache '{name}' {slip}", place, (), fix)
+
+
+def _slip_and_fix(model: Model, cache: Cache) -> tuple[str, str]:
+    """What is wrong with a cache's layers and condition, and what to do; empty if nothing is."""
+    own = [layer for layer in cache.layers if layer < model.layers]
+    drafts = [layer for layer in cache.layers if layer >= model.layers]
+    if own and drafts:
+        return f"has {layer_ranges(own)} of the model, and draft {layer_ranges(drafts)}", SPLIT
+    if drafts:
+        slip = _slip(cache.when)
+        return slip and f"of draft layers {slip}", IF_DRAFTED
+    if cache.when and DRAFT_TOKENS in cache.when.names:
+        return f"has `when: {cache.when.text}`, but sides store layers of the model whatever they draft", ALWAYS
+    return "", ""
 
 
 def _slip(when: Expr | None) -> str:

@@ -112,6 +112,30 @@ def test_a_draft_with_another_condition_is_a_warning(when: str, slip: str, tmp_p
     assert (code, f"warning[W006]: cache 'draft' of draft layers has `when: {when}`: {slip}" in said) == (0, True), said
 
 
+@pytest.mark.parametrize("when", ["draft_tokens > 0", "draft_tokens == 0", "not draft_tokens > 2"])
+@pytest.mark.parametrize("more", ["", "drafts: 1"])
+def test_layers_of_the_model_that_only_some_sides_store_are_a_warning(when: str, more: str, tmp_path: Path) -> None:
+    caches = DRAFT if more else ""
+    (tmp_path / "toy.yaml").write_text(
+        MODEL.format(more=more, windows="!= 3", caches=caches).replace("window: 512", f"window: 512, when: {when}")
+    )
+    said = CliRunner().invoke(main, ["check", str(tmp_path / "toy.yaml")]).output
+    slip = "but sides store layers of the model whatever they draft"
+    assert f"warning[W006]: cache 'windows' has `when: {when}`, {slip}" in said, said
+    assert "= take out the condition; a draft layer belongs into a cache with `layers: drafts`" in said
+    assert said.count("W006") == 1
+
+
+@pytest.mark.parametrize("when", ["", ", when: draft_tokens > 0"])
+def test_layers_counted_from_1_are_no_advice_to_store_them_only_when_drafting(when: str, tmp_path: Path) -> None:
+    """`when: draft_tokens > 0` there would take the model's own layers from sides that do not draft."""
+    mixed = f"  more: {{kind: cross-attention, layers: [4, 8, 40], heads: 8, dim: 128{when}}}\n"
+    said = check(tmp_path, more="drafts: 1", caches=mixed)[1]
+    assert "warning[W006]: cache 'more' has layers 4, 8 of the model, and draft layer 40" in said, said
+    assert "= layers count from 0: subtract 1 from each number if you counted from 1; if not, " in said
+    assert "= write when" not in said
+
+
 @pytest.mark.parametrize(("dtype", "warned"), [("fp8", True), ("f16", False)])
 def test_a_model_with_an_element_type_of_8_bits_is_a_warning(dtype: str, warned: bool, tmp_path: Path) -> None:
     """It is nearly always the type of a side's caches."""
