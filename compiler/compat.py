@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvplan.compiler.bind.instead import WHEN
+from kvplan.compiler.bind.instead import BECAUSE, WHEN
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.rings import check_rings
 from kvplan.compiler.side.text import parse_side
 from kvplan.compiler.words import needed as wanted
+from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.functions import given_words
+from kvplan.dsl.text.diagnostics import listed
 from kvplan.plan.types import Needs
 
 SAME_FILES = "bind both sides from the same layout files"
@@ -90,10 +92,22 @@ def _check_skipped(name: str, holder: BoundSide, other: BoundSide, read: bool) -
     if all(cache.optional for cache in holder.caches if cache.name == name):
         return
     has, lacks = ("prefill", "decode") if read else ("decode", "prefill")
-    why = dict(other.absent).get(name)
+    why = dict(other.absent).get(name, "")
     said = f"{has} stores the cache {name!r}, {lacks} does not" + (f" ({why})" if why else "")
-    help = f"give both sides options with which {why.removeprefix(WHEN)}" if why else SAME_FILES
+    help = _to_store(why, holder, other, lacks) if why else SAME_FILES
     raise Refused("C131", said, f"{help}; a cache that the model marks optional is skipped")
+
+
+def _to_store(why: str, holder: BoundSide, other: BoundSide, lacks: str) -> str:
+    """Return what to set so that the `other` side, which `lacks` a cache for the reason `why`, stores it."""
+    asked = why.removeprefix(BECAUSE).removeprefix(WHEN)
+    condition = f"{asked} is false" if why.startswith(BECAUSE) else asked
+    theirs, ours = (set[str]().union(*(cache.env for cache in side.caches)) for side in (holder, other))
+    unknown = sorted(parse_expr(asked).names & ours - theirs)
+    if not unknown:
+        return f"give both sides options with which {condition}"
+    alone = f"{holder.engine} has no {listed(unknown)}"
+    return f"give {lacks} options with which {condition}, if its engine {other.engine} runs so; {alone}"
 
 
 def _in_common(prefill: BoundSide, decode: BoundSide) -> str:

@@ -23,7 +23,7 @@ from kvplan.dsl.files.engine_kinds import DECODES, WHOLE
 from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.lang.nodes import Value
 from kvplan.dsl.schema.engine import Engine, Serve, Setting
-from kvplan.dsl.schema.model import Model
+from kvplan.dsl.schema.model import CHECKPOINT, Model
 from kvplan.dsl.text.diagnostics import as_written
 from kvplan.plan.types import ALL, Group, Side
 
@@ -63,6 +63,24 @@ def stores_otherwise(side: ExaminedSide, words: Mapping[str, Value]) -> bool:
     if named.values == side.model.values:
         return False
     return _stored(examined(side.library, named, side.text)) != _stored(side)
+
+
+def overruled(side: ExaminedSide, words: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
+    """Yield options of a side that its engine decides by the checkpoint's names, and what it takes for these `words`.
+
+    An option that a setting of the engine's start changes is not among them.
+    """
+    named = replace(side.model, values={**side.model.values, **words})
+    given = parse_side(side.text)
+    given.pop("engine", None)
+    settings = side.engine.serve.settings if side.engine.serve else {}
+    for name, option in side.engine.options.items():
+        by_name = option.default is not None and option.default.names.intersection(CHECKPOINT.known)
+        if side.bound and by_name and name in given and name not in settings:
+            rest = {key: value for key, value in given.items() if key != name}
+            said, taken = (option_values(side.library, side.engine, named, each)[name] for each in (given, rest))
+            if said != taken:
+                yield f"{name}={as_written(said)}", f"{name}={as_written(taken)}"
 
 
 def _stored(side: ExaminedSide) -> object:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kvplan.compiler.api import warnings_of
 from kvplan.compiler.side.text import parse_side
-from kvplan.doctor.examine import ExaminedSide, stores_otherwise
+from kvplan.doctor.examine import ExaminedSide, overruled, stores_otherwise
 from kvplan.dsl.configs.differences import DRAFTED, MATCH, Difference
 from kvplan.dsl.configs.new_model import NewModel, made
 from kvplan.dsl.configs.same_model import parsed
@@ -32,6 +32,10 @@ RULES = (
 NOT_ITS_DRAFT = "for a draft that is not the checkpoint's add `config: {words: {drafts: 0}}` to the layout"
 CORRECT_DRAFT = "correct the draft layers"
 RENAMED = "by the checkpoint's own names {} stores something else: give the layout `checkpoint: {{{}}}`"
+OVERRULED = (
+    "{}: {} takes {} by the checkpoint's names, and no setting of its start line changes that: leave the option out, "
+    "unless your engine says otherwise"
+)
 DRAFT_TOKENS = "draft_tokens"
 # The errors of a configuration that says too little for a model: rules of the layout may say the rest.
 REFUSALS = ("F002", "F003", "F004", "F005", "F007")
@@ -184,10 +188,15 @@ def on_sides(found: FoundLayout, sides: Mapping[str, ExaminedSide]) -> FoundLayo
     """The layout with what may be wrong of it on these sides: its warnings, and other words of its checkpoint."""
     drafting = any(parse_side(side.text).get(DRAFT_TOKENS, "0") != "0" for side in sides.values())
     found = replace(found, notes=(*found.notes, UNDRAFTED)) if drafting and not found.model.drafts else found
+    own = tuple(
+        OVERRULED.format(given, side.engine.name, taken)
+        for side in sides.values()
+        for given, taken in overruled(side, found.checkpoint)
+    )
     if not found.file:
-        return found
+        return replace(found, doubts=tuple(dict.fromkeys((*found.doubts, *own))))
     slips = warnings_of(found.library, found.model, [side.engine.name for side in sides.values()])
     unnamed = [side.engine.name for side in sides.values() if stores_otherwise(side, found.checkpoint)]
     words = ", ".join(f"{key}: {word}" for key, word in found.checkpoint.items())
     names = (RENAMED.format(name, words) for name in dict.fromkeys(unnamed))
-    return replace(found, doubts=tuple(dict.fromkeys((*found.doubts, *slips, *names))))
+    return replace(found, doubts=tuple(dict.fromkeys((*found.doubts, *slips, *names, *own))))

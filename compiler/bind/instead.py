@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Begins the condition under which a side stores a cache.
 WHEN = "when "
+# Begins the condition under which an engine stores nothing for a kind.
+BECAUSE = "because "
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,8 @@ class StoredModel:
 
     @property
     def dropped(self) -> dict[str, str]:
-        """Return the conditions under which the engine would store the caches that it does not."""
-        return {each.cache.name: f"{WHEN}{each.rule.when.text} is false" for each in self.replaced if each.now is None}
+        """Return the caches that the engine does not store, each with the condition that holds."""
+        return {each.cache.name: f"{BECAUSE}{each.rule.when.text}" for each in self.replaced if each.now is None}
 
 
 def as_stored(library: Library, engine: Engine, model: Model, given: Mapping[str, str]) -> StoredModel:

@@ -628,6 +628,25 @@ def test_a_checkpoint_s_name_by_which_an_engine_stores_another_layout_is_a_doubt
     assert "model_type of checkpoint: deepseek_v3 in " in str(answer(path, "--layout", str(layout))["model"]["doubts"])
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_an_option_that_contradicts_what_the_engine_takes_by_the_checkpoint_s_names_is_a_doubt(
+    named: bool, tmp_path: Path
+) -> None:
+    """No flag or variable that doctor prints makes the engine store the other kind."""
+    config = json.loads((CONFIGS / "deepseek-v3.json").read_text())
+    path, layout = tmp_path / "config.json", latents(tmp_path, architecture="CirrusForCausalLM")
+    path.write_text(json.dumps({**config, "architectures": ["CirrusForCausalLM"], "model_type": "cirrus"}))
+    words = "checkpoint: {architecture: CirrusForCausalLM, model_type: cirrus}\n" if named else ""
+    layout.write_text(f"{layout.read_text()}{words}")
+    kept, heads = (
+        run(path, "--layout", str(layout), "--options", f"latents={word}").stdout for word in ("kept", "heads")
+    )
+    assert "latents=kept: vllm takes latents=heads by the checkpoint's names, and no setting" in kept
+    assert "vllm takes latents" not in heads
+    alone = run(path, "--options", "latents=kept")
+    assert ("latents=kept: vllm takes latents=heads" in alone.stdout, alone.exit_code) == (True, 4)
+
+
 @pytest.mark.parametrize(
     ("rules", "code"),
     [

@@ -24,6 +24,18 @@ caches:
   some: {kind: gqa, layers: all, heads: 8, dim: 64, optional: true, when: "WHEN"}
 """
 
+LATENTS = """kvplan: 1
+model: toy
+title: Latents with an index
+checkpoint: {architecture: NewForCausalLM, model_type: new}
+dtype: bf16
+query_heads: 4
+layers: 2
+caches:
+  attention: {kind: mla, layers: all, latent: 512, rope: 64, nope: 128}
+  indexer: {kind: indexer, layers: all, dim: 128}
+"""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -134,6 +146,19 @@ def test_what_one_side_lacks_is_said_with_its_condition(path: Path) -> None:
     assert (caught.value.code, caught.value.help.partition(";")[0]) == (
         "C131", "give both sides options with which draft_tokens > 0",
     )  # fmt: skip
+
+
+def test_an_option_that_one_engine_lacks_is_asked_of_the_other_side_only(tmp_path: Path) -> None:
+    """SGLang has no `latents`, so nothing of it could be given to both sides."""
+    (tmp_path / "toy.yaml").write_text(LATENTS)
+    with pytest.raises(Refused) as caught:
+        compile_pair(load([tmp_path / "toy.yaml"]), "toy", "engine=sglang,block=64", "tp=1")
+    assert str(caught.value.message) == (
+        "prefill stores the cache 'indexer', decode does not (because latents == 'heads')"
+    )
+    assert caught.value.help.startswith(
+        "give decode options with which latents == 'heads' is false, if its engine vllm runs so; sglang has no latents;"
+    )
 
 
 def test_sides_without_a_cache_in_common_are_told_what_each_lacks(path: Path) -> None:
