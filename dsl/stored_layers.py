@@ -81,7 +81,7 @@ def _drafted(model: Model) -> Iterator[Diagnostic]:
 
 
 def _slip_and_fix(model: Model, cache: Cache) -> tuple[str, str]:
-    """What is wrong with a cache's layers and condition, and what to do; empty if nothing is."""
+    """The fault of a cache's layers and condition, and what to do about it; both empty if there is none."""
     own = [layer for layer in cache.layers if layer < model.layers]
     drafts = [layer for layer in cache.layers if layer >= model.layers]
     if own and drafts:
