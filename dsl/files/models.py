@@ -22,7 +22,7 @@ from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape, WholeShape
 from kvplan.dsl.text.diagnostics import Sink, close, layer_ranges
 from kvplan.dsl.text.source import SourceSpan
-from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
+from kvplan.dsl.text.yaml_reader import NUMBERS, Tree, YamlList, YamlScalar, YamlTable
 
 ALL, DRAFTS = "all", "drafts"
 ASCENDING = "list layers in ascending order, each once"
@@ -142,6 +142,9 @@ def _param(sink: Sink, param: Param, tree: Tree, around: ModelContext) -> Expr |
     return expr if len(sink.errors) == before else None
 
 
+LIST_THEM = "list each number, [0, 1, 2], or write a condition: layer <= 2"
+
+
 def parse_layers(sink: Sink, tree: Tree | None, count: int, drafts: int) -> tuple[int, ...]:
     """Layer numbers from 0, ascending. The model's own are below `count`, its draft layers follow. Reports K012."""
     if tree is None:
@@ -154,6 +157,9 @@ def parse_layers(sink: Sink, tree: Tree | None, count: int, drafts: int) -> tupl
         return ()
     if tree == ALL:
         return tuple(range(count))
+    if NUMBERS.fullmatch(tree) and not tree.isdigit():
+        sink.add("K012", f"layers are a list, not '{tree}'", tree.span, help=LIST_THEM)
+        return ()
     if tree == DRAFTS:
         if not drafts:
             sink.add("K012", "the model has no draft layers", tree.span, help="say how many there are: drafts: 1")

@@ -111,6 +111,8 @@ def _unexpected(text: str, at: int, length: int, allowed: set[str], span: Source
     hint, length = next(((h, max(length, len(s))) for s, h in HINTS if text.startswith(s, at)), ("", length))
     if text.startswith("[", at) and "WORD" in allowed:
         hint = "a list is no value: write one, without brackets"
+    if text.startswith(("in ", "in["), at):
+        hint = "write among(layer, 0, 1, 2), or instead of the expression a list, [0, 1, 2]"
     if not hint and NUMBER.search(text[:at]) and MORE.match(text[at:]):
         hint = "write all digits of the number, without units and separators"
     place = span.at(at, length) if exact else span

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from kvplan.dsl.lang.nodes import Expr, Name, Text, used
@@ -39,8 +39,17 @@ def entries(sink: Sink, tree: Tree | None, what: str, help: str = "") -> Named[T
     return {entry.key: entry.value for entry in tree.entries if not entry.key.startswith("-")}
 
 
-def fields(sink: Sink, tree: Tree, what: str, known: Iterable[str], required: Iterable[str] = ()) -> dict[str, Tree]:
-    """The entries of a mapping whose keys are `known`. Reports unknown keys (K001) and missing ones (K002)."""
+def fields(
+    sink: Sink,
+    tree: Tree,
+    what: str,
+    known: Iterable[str],
+    required: Iterable[str] = (),
+    advice: Callable[[str, Sequence[str]], str] = nearest,
+) -> dict[str, Tree]:
+    """The entries of a mapping whose keys are `known`. Reports unknown keys (K001), with `advice`, and missing ones
+    (K002).
+    """
     given: dict[str, Tree] = {}
     allowed = list(known)
     meant: set[str] = set()
@@ -52,7 +61,7 @@ def fields(sink: Sink, tree: Tree, what: str, known: Iterable[str], required: It
             given[key] = value
         else:
             meant.update(close(key, free))
-            sink.add("K001", f"unknown key '{key}' in {what}", key.span, help=nearest(key, free))
+            sink.add("K001", f"unknown key '{key}' in {what}", key.span, help=advice(key, free))
     missing = [name for name in required if name not in given and name not in meant]
     if missing and isinstance(tree, YamlTable):
         quoted = listed([f"'{name}'" for name in missing], "and")

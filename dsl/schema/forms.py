@@ -6,14 +6,14 @@ All of kvplan works with these classes. Readers check their values, and fill in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as fields_of
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from kvplan.dsl.schema.fields import IDENTIFIER, KEYWORDS, LETTERS, entries, fields, shown
 from kvplan.dsl.schema.shapes import TEXT, NameShape, ScalarShape, Shape, WordShape, blank
-from kvplan.dsl.text.diagnostics import Sink, listed
+from kvplan.dsl.text.diagnostics import Sink, listed, nearest
 from kvplan.dsl.text.source import NOWHERE, SourceSpan
 from kvplan.dsl.text.yaml_reader import Named, Tree, YamlList, YamlScalar, YamlTable
 
@@ -225,12 +225,19 @@ class Form(Generic[K]):
     def key(self, name: str) -> FormKey:
         return next(key for key in self.keys if key.name == name)
 
+    def advice(self, key: str, known: Sequence[str]) -> str:
+        """Advice for an unknown key: the mapping within this one that has it, or the nearest known key."""
+        shapes = ((each.name, each.shape) for each in self.keys)
+        inner = ((name, shape.of if isinstance(shape, LaterShape | MaybeShape) else shape) for name, shape in shapes)
+        homes = (name for name, shape in inner if isinstance(shape, Form) and key in shape.known)
+        return next((f"write {home}: {{{key}: …}}" for home in homes), "") or nearest(key, known)
+
     def read(
         self, sink: Sink, tree: Tree | None, what: str = "", more: Iterable[str] = (), required: Iterable[str] = ()
     ) -> K:
         """The mapping as its class, with defaults for missing keys. `more` keys are allowed, too, some `required`."""
         what, needed = what or self.what, (*self.required, *required)
-        given = fields(sink, tree, what, (*self.known, *more), needed) if tree is not None else {}
+        given = fields(sink, tree, what, (*self.known, *more), needed, self.advice) if tree is not None else {}
         if isinstance(tree, YamlTable) and self.either and given.keys().isdisjoint(self.either):
             help = f"add {listed([f'{name}: …' for name in self.either])}"
             sink.add("K002", f"{what} has neither {' nor '.join(self.either)}", tree.span, help=help)

@@ -29,6 +29,8 @@ HIDDEN = re.compile(
     "[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f"
     "\\ufeff\\ufff9-\\ufffb\\U000e0000-\\U000e007f]"
 )
+# Numbers and ranges of them, with commas.
+NUMBERS = re.compile(r"\d+( *- *\d+)?( *, *\d+( *- *\d+)?)*")
 STAR_HELP = f"{FORBIDDEN_HELP}, or quote a text that begins with '*'"
 
 
@@ -202,6 +204,8 @@ def _syntax(where: SourceText, error: yaml.MarkedYAMLError) -> Diagnostic:
     rest = span.text[span.column - 1 :]
     if rest[:1] in ("*", "&", "!", "%", "@", "`"):
         help = "quote a value that begins with a special character"
+    if rest[:1] in ("[", "{") and span.text[: span.column - 1].endswith(" in "):
+        help = "write a list alone, [0, 1, 2], or quote an expression, 'among(layer, 0, 1, 2)'"
     return Diagnostic("Y001", f"not YAML: {error.problem}", span, (note,) if note else (), help)
 
 
@@ -282,7 +286,12 @@ class _Reader:
         last = entries[-1].value if entries else None
         if isinstance(last, YamlScalar) and not last.quoted:
             note = f"inside {{ }} a comma ends the value '{last}'"
-            help = "quote an expression with a comma"
+            numbers = NUMBERS.fullmatch(last) and NUMBERS.fullmatch(key)
+            help = (
+                "a list has brackets, [0, 1, 2], and a number no commas"
+                if numbers
+                else "quote an expression with a comma"
+            )
             self.sink.add("Y010", f"key '{key}' has no value", key.span, note, help=help)
             entries[-1] = YamlEntry(entries[-1].key, _joined(last, key))
             return

@@ -136,6 +136,46 @@ def test_layers_counted_from_1_are_no_advice_to_store_them_only_when_drafting(wh
     assert "= write when" not in said
 
 
+@pytest.mark.parametrize(
+    ("layers", "error", "help"),
+    [
+        ("0-2", "K012", "list each number, [0, 1, 2], or write a condition: layer <= 2"),
+        ("'0-2, 4-6'", "K012", "list each number, [0, 1, 2], or write a condition: layer <= 2"),
+        ("0-2, 4-6, 8", "Y010", "a list has brackets, [0, 1, 2], and a number no commas"),
+        ("0, 1, 2", "Y010", "a list has brackets, [0, 1, 2], and a number no commas"),
+        (
+            "layer in [0, 1, 2]", "Y001",
+            "write a list alone, [0, 1, 2], or quote an expression, 'among(layer, 0, 1, 2)'",
+        ),
+        (
+            '"layer in [0, 1, 2]"', "E001",
+            "write among(layer, 0, 1, 2), or instead of the expression a list, [0, 1, 2]",
+        ),
+    ],
+)  # fmt: skip
+def test_other_ways_to_list_layers_are_answered_with_one_that_works(
+    layers: str, error: str, help: str, tmp_path: Path
+) -> None:
+    code, said = check(tmp_path, caches=f"  more: {{kind: gqa, layers: {layers}, heads: 8, dim: 128}}\n")
+    assert (code, f"error[{error}]" in said, f"= {help}\n" in said) == (2, True, True), said
+    assert "write all digits" not in said
+    assert "quote an expression with a comma" not in said
+
+
+@pytest.mark.parametrize(
+    ("more", "help"),
+    [
+        ("words: {drafts: 0}", "write config: {words: …}"),
+        ("architecture: ToyForCausalLM", "write checkpoint: {architecture: …}"),
+        ("mlp: [0]", "write no_cache: {mlp: …}"),
+        ("slidng: 3", ""),
+    ],
+)
+def test_a_key_at_the_wrong_place_is_sent_to_its_mapping(more: str, help: str, tmp_path: Path) -> None:
+    code, said = check(tmp_path, more=more)
+    assert (code, "error[K001]: unknown key" in said, f"= {help}" in said) == (2, True, bool(help)), said
+
+
 @pytest.mark.parametrize(("dtype", "warned"), [("fp8", True), ("f16", False)])
 def test_a_model_with_an_element_type_of_8_bits_is_a_warning(dtype: str, warned: bool, tmp_path: Path) -> None:
     """It is nearly always the type of a side's caches."""
