@@ -15,7 +15,7 @@ from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.configs.unread_keys import like
 from kvplan.dsl.lang.nodes import Value
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.named import library
+from kvplan.dsl.named import is_path, library
 from kvplan.dsl.schema.config import ConfigRules
 from kvplan.dsl.schema.model import CHECKPOINT, Model
 from kvplan.dsl.text.diagnostics import DslError, close
@@ -23,7 +23,9 @@ from kvplan.dsl.text.source import SourceSpan, shown
 
 UNUSED = "the layout's `config` was not used, because its `match` does not hold: {}"
 IDLE = "`no_effect` of the layout's `config` lists `{}`, which {} lacks"
-COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then name the file that is right with --layout"
+COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then {}"
+NAME_IT = COMPARE.format("name the file that is right with --layout")
+CORRECT_IT = COMPARE.format("correct {} (kvplan check says what to do about a warning)")
 CORRECT = "correct the layout: `{}` writes what CONFIG.JSON says"
 RULES = (
     "if the layout is right, give the numbers in doubt in it, or say under its `config` what the keys mean, "
@@ -68,7 +70,7 @@ class FoundLayout:
     notes: tuple[str, ...] = ()
     command: str = ""
     doubts: tuple[str, ...] = ()
-    right: str = COMPARE
+    right: str = NAME_IT
     checkpoint: Mapping[str, Value] = field(default_factory=dict)
 
 
@@ -108,6 +110,7 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
     layout settles. An architecture that is read wrong for every engine is a doubt, unless the layout has its own rules.
     """
     model = known.model(name)
+    right = CORRECT_IT.format(layout) if is_path(layout) else NAME_IT
     layout_only = FoundLayout(known, model, _file(known, name), layout)
     try:
         new = made(known, config, layout=name)
@@ -127,16 +130,19 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
         layout_only,
         notes=(*(each.text(shown(config), name) for each in unsure), *notes),
         doubts=(*(each.text(shown(config), name) for each in contradictions), *standing, *unused, *model.doubts),
-        right=_advice(contradictions, standing, new.command(str(config), layouts)),
+        right=_advice(contradictions, standing, new.command(str(config), layouts)) or right,
         checkpoint=_names_of(new),
     )
 
 
 def _advice(contradictions: Sequence[Difference], standing: Sequence[str], command: str) -> str:
-    """The advice about contradictions and standing doubts. `command` writes the layout, but no draft layers."""
+    """The advice about contradictions and standing doubts, empty if there are none.
+
+    `command` writes the layout, but no draft layers.
+    """
     drafted = [each.about == DRAFTED for each in contradictions]
     if not (drafted or standing):
-        return COMPARE
+        return ""
     write = [] if standing or all(drafted) else [CORRECT.format(command)]
     draft = [CORRECT_DRAFT, NOT_ITS_DRAFT] if any(drafted) else []
     rules = [] if all(drafted) and not standing else [RULES]
