@@ -302,6 +302,13 @@ def cost_lengths(plans: Iterable[Plan]) -> dict[str, CostLength]:
     return {cache: _cost_length(some) for cache, some in caches.items()}
 
 
+def tokens_of(plan: Plan, cache: str, lengths: Mapping[str, CostLength]) -> int:
+    """The tokens of the longest request whose cost is counted for a cache of a plan; `TOKENS` if the plan lacks it."""
+    names = {read.pair for reads in plan.reads for read in reads if read.cache == cache}
+    needs = (pair.needs for pair in plan.pairs if pair.name in names)
+    return max((lengths[cache].tokens_of(one) for one in needs), default=TOKENS)
+
+
 def _cost_length(needs: Collection[Needs]) -> CostLength:
     """Twice the largest window or chunk: a shorter request shows no change of these."""
     largest = max(max((one.keep or 0) + one.sink, one.chunk or 0) for one in needs)

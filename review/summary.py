@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kvplan.compiler.cost.cost import TOKENS
+from kvplan.compiler.options import DIRECT, MACHINE
 from kvplan.compiler.words import many
 from kvplan.deploy.plans import doubts_in, notes_in
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.dsl.text.grouped import grouped
 from kvplan.review.changes import Change
+from kvplan.review.facts import CostLength, cost_lengths, tokens_of
 from kvplan.review.fold import FoldedChange, Where, alone, folded, places
 from kvplan.review.judge import WHY, Judgement, categories
 from kvplan.review.pairing import FilePair, PlanFile
@@ -192,28 +195,38 @@ def refusal(one: RefusedPair) -> str:
 def cost_hint(review: Review) -> str:
     """The commands that explain the new and the old cost of the pair whose cost grew most; empty if none grew."""
     grown = [
-        (change.share, number)
+        (change.share, number, change.subject.name)
         for number, pair in enumerate(review.changed)
         for change in pair.changes
         if RULES[change.rule].category is Category.COST and change.share is not None and change.share > 0
     ]
     if not grown:
         return ""
-    pair = review.changed[max(grown)[1]].pair
-    which = f" of plan {max(grown)[1] + 1}" if len(review.changed) > 1 else ""
-    before, after = (_advise(file, review.folders) for file in (pair.before, pair.after))
+    _, number, cache = max(grown)
+    pair = review.changed[number].pair
+    which = f" of plan {number + 1}" if len(review.changed) > 1 else ""
+    lengths = cost_lengths([plan for plan in pair.plans if plan])
+    before, after = (_advise(file, review.folders, cache, lengths) for file in (pair.before, pair.after))
     former = f"; the time of OLD: {before}" if before not in ("", after) else ""
     return f"The time of NEW{which}, and which settings lower it: {after}{former}"
 
 
-def _advise(file: PlanFile | None, folders: Sequence[Path]) -> str:
-    """The command for a plan, with the user's own layouts if the plan needs them; empty if it cannot be read."""
+def _advise(file: PlanFile | None, folders: Sequence[Path], cache: str, lengths: Mapping[str, CostLength]) -> str:
+    """The command that measures what COST measured of a cache of a plan; empty if the plan cannot be read.
+
+    It has the user's own layouts if the plan needs them.
+    """
     plan = file.plan if file else None
     if plan is None:
         return ""
     names = [shlex.quote(str(path)) for path in folders] or ["DIR"]
     own = "".join(f" --layouts {name}" for name in names) if file and file.has_own_layouts else ""
-    return f"kvplan advise {plan.model} --prefill {plan.prefill.key} --decode {plan.decode.key}{own}"
+    chosen = [(name, value) for name, value in plan.options if name in ("strategy", MACHINE) and value != DIRECT]
+    options = "".join(f" --{name} {value}" for name, value in chosen)
+    tokens = tokens_of(plan, cache, lengths)
+    length = f" --tokens {tokens}" if tokens != TOKENS else ""
+    sides = f"--prefill {plan.prefill.key} --decode {plan.decode.key}"
+    return f"kvplan advise {plan.model} {sides}{options}{length}{own}"
 
 
 def outcome(judgement: Judgement) -> str:

@@ -22,6 +22,7 @@ BY_NAME = "; or keep the old pair in the deployment and add the new one under an
 BESIDE = (
     "Start new engines beside the old ones, and let the router keep old with old and new with new; or stop both sides"
 )
+ROUTER = f"Change the router: it asks each engine in that engine's own way, {DOCS}/mixed.md#the-router"
 GUIDE = f"How to do this, and what to do afterwards: {DOCS}/review.md#roll-out-this-change"
 
 
@@ -111,6 +112,7 @@ def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
         (
             _index(review, pairs, old),
             f"While {other} keeps running, restart {_restarts(review, pairs)}",
+            *_router(pairs),
         ),
     )
 
@@ -119,7 +121,15 @@ def _together(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
     sentence = (
         f"Roll out both sides{_which_pairs(review, pairs, ' of ')} together: old and new engines refuse each other."
     )
-    return VerdictPart(sentence, (_index(review, pairs), f"{BESIDE}. Start {_restarts(review, pairs)}"))
+    return VerdictPart(
+        sentence, (_index(review, pairs), f"{BESIDE}. Start {_restarts(review, pairs)}", *_router(pairs))
+    )
+
+
+def _router(pairs: Iterable[PairReview]) -> list[str]:
+    """The step for a router that asks another engine than before; empty if all engines stay."""
+    changed = (one for pair in pairs for side in pair.rolls for one in _changed(pair, "OPTION", side))
+    return [ROUTER] if any(one.subject.name == "engine" for one in changed) else []
 
 
 def _index(review: Review, pairs: Sequence[PairReview], old: str = "") -> str:

@@ -16,12 +16,15 @@ from kvplan.cli.commands.matrix import size
 from kvplan.cli.options import format_option, layouts_option, side_options
 from kvplan.cli.progress import watched
 from kvplan.cli.terminal import fitted, say, table, width
+from kvplan.compiler.api import settled
 from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.explain.advise import Advice, AdvisedPair, SettingChange, Sides, advise, worth
 from kvplan.compiler.options import AUTO, DIRECT
 from kvplan.dsl.named import library
 from kvplan.dsl.schema.machine import MachineProfile
 
+# More tokens than a request has whose costs a review compares.
+MOST_TOKENS = 1 << 20
 LEGEND = (
     "time is that of the slowest decode worker; descriptors and bytes are those of all workers;",
     f"with --strategy {AUTO} decode unpacks if it reads whole pages; otherwise prefill packs;",
@@ -38,32 +41,50 @@ UNNAMED = (
 @click.argument("model", shell_complete=complete.models)
 @side_options(required=True)
 @click.option("--machine", metavar="NAME", help="Predict times by this machine's profile, not by every known one.")
+@click.option(
+    "--strategy", metavar="NAME", default=DIRECT, help="The pair's own, which the others are compared with: direct."
+)
+@click.option(
+    "--tokens", type=click.IntRange(1, MOST_TOKENS), default=TOKENS, show_default=True, help="Length of the request."
+)
 @click.option("--all", "every", is_flag=True, help="Show every setting that was tried, not only faster ones.")
 @layouts_option
 @format_option("text", "json")
 def command(
-    model: str, prefill: str, decode: str, machine: str | None, every: bool, layouts: tuple[Path, ...], form: str
+    model: str,
+    prefill: str,
+    decode: str,
+    machine: str | None,
+    strategy: str,
+    tokens: int,
+    every: bool,
+    layouts: tuple[Path, ...],
+    form: str,
 ) -> None:
     """Say which engine settings would move caches faster.
 
     For each engine, and for both together, it tries each order, block size and similar option, with every strategy,
-    and predicts how long one request of 1024 tokens takes. Times depend on the wire, so they are predicted from a
+    and predicts how long one request takes. Times depend on the wire, so they are predicted from a
     machine's profile; without --machine, from each one that is known. Settings have the engine's own names. It does
     not predict whether a kernel accepts a block size, or how fast it then computes. `kvplan calibrate` writes a profile
     of a machine; --layouts DIR finds it.
     """
+    settled({"strategy": strategy})
     layout_files, name = library(model, layouts)
+
     names = [machine] if machine else list(layout_files.machines)
     found = {
-        profile: advise(layout_files, name, prefill, decode, profile, lambda pairs: watched(pairs, _step))
+        profile: advise(
+            layout_files, name, prefill, decode, profile, lambda pairs: watched(pairs, _step), strategy, tokens
+        )
         for profile in map(layout_files.machine, names)
     }
     if form == "json":
         answers = [answer(profile, advice) for profile, advice in found.items()]
-        click.echo(json.dumps({"model": model, "tokens": TOKENS, "machines": answers}, indent=2))
+        click.echo(json.dumps({"model": model, "tokens": tokens, "machines": answers}, indent=2))
         return
     now = next(iter(found.values())).now
-    say(f"{model}, one request of {TOKENS:,} tokens: {now.prefill} -> {now.decode}")
+    say(f"{model}, one request of {tokens:,} tokens: {now.prefill} -> {now.decode}")
     for profile, advice in found.items():
         title = [f"{profile.title} ({profile.name})", *([fitted(profile.says, width())] if machine else [])]
         say(text(model, title, profile, advice, _shown(advice, bool(machine), every)))
@@ -105,11 +126,19 @@ def text(
 
 
 def _row(each: AdvisedPair, now: AdvisedPair, profile: MachineProfile) -> tuple[object, ...]:
-    auto = f"options: {{strategy: {AUTO}, machine: {profile.name}}}"
-    strategy = [] if each.strategy == DIRECT else [f"with --strategy {AUTO}" if each.changes else auto]
-    change = "; ".join([*map(_change_text, each.changes), *strategy]) or "as it is"
+    change = "; ".join([*map(_change_text, each.changes), *_strategy_text(each, now, profile)]) or "as it is"
     time, faster = f"{each.us / 1000:9,.2f} ms", f"{now.us / each.us:12,.1f}"
     return time, faster, each.descriptors, size(each.bytes), each.strategy, change
+
+
+def _strategy_text(each: AdvisedPair, now: AdvisedPair, profile: MachineProfile) -> list[str]:
+    """The options of a pair whose strategy is not that of the pair as it is; none otherwise."""
+    if each.strategy == now.strategy or (each.changes and each.strategy == DIRECT):
+        return []
+    if each.changes:
+        return [f"with --strategy {AUTO}"]
+    chosen = f"{AUTO}, machine: {profile.name}" if now.strategy == DIRECT else each.strategy
+    return [f"options: {{strategy: {chosen}}}"]
 
 
 def _change_text(change: SettingChange) -> str:

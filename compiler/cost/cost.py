@@ -97,10 +97,12 @@ class PlanCost:
     layers: str = ""
 
 
-def plan_cost(plan: Plan, proved: str = "", notes: Iterable[str] = ()) -> PlanCost:
-    """Compute the facts of `plan`. `proved` is the prover's sentence, `notes` name the overridden values."""
+def plan_cost(plan: Plan, proved: str = "", notes: Iterable[str] = (), tokens: int = TOKENS) -> PlanCost:
+    """Compute the facts of `plan`. `proved` is the prover's sentence, `notes` name the overridden values; costs are
+    those of a request of `tokens`.
+    """
     by_pair = [grouped((read.pair, read) for read in reads) for reads in plan.reads]
-    ends = ends_of(plan)
+    ends = ends_of(plan, tokens)
     costs = [
         _moves(plan, worker, pair, reads[pair.name], ends)
         for pair in plan.pairs

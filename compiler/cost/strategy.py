@@ -13,6 +13,7 @@ from functools import cache, lru_cache, partial
 import numpy as np
 
 from kvplan.compiler.cost.cost import (
+    TOKENS,
     EndsOf,
     PlanCost,
     StagedMoves,
@@ -77,10 +78,10 @@ def pulled(table: Table, ends: TableEnds) -> tuple[int, int]:
     return _staged_moves(ends, table.pack, DECODE) if table.pack else table_cost(table, ends)
 
 
-def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile) -> PlanCost:
+def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile, tokens: int = TOKENS) -> PlanCost:
     """Return the facts of a plan with the costs of its stages beside the direct ones."""
     by_pair = [grouped((read.pair, read) for read in reads) for reads in plan.reads]
-    ends = ends_of(plan)
+    ends = ends_of(plan, tokens)
     moves = [
         replace(move, workers=(worker,), staged=_moves(worker, by_pair[worker][move.pair], ends, profile))
         for move in facts.moves

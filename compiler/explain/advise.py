@@ -14,7 +14,8 @@ from kvplan.compiler.api import compile_bound
 from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.cost.cost import Moves
+from kvplan.compiler.cost.cost import TOKENS, Moves, plan_cost
+from kvplan.compiler.cost.strategy import with_strategies
 from kvplan.compiler.cost.times import moved, times_us
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.options import AUTO, DIRECT
@@ -61,7 +62,7 @@ class PossibleSide:
 
 @dataclass(frozen=True, slots=True)
 class AdvisedPair:
-    """The cost of one request of 1024 tokens by one strategy: all decode workers together, including states.
+    """The cost of one request by one strategy: all decode workers together, including states.
 
     `us` is the time of the slowest decode worker in microseconds, by a machine's profile.
     """
@@ -93,25 +94,34 @@ Watched = Callable[[Sequence[Sides]], Iterable[Sides]]
 
 
 def advise(
-    library: Library, model: str, prefill: str, decode: str, profile: MachineProfile, watched: Watched = iter
+    library: Library,
+    model: str,
+    prefill: str,
+    decode: str,
+    profile: MachineProfile,
+    watched: Watched = iter,
+    strategy: str = DIRECT,
+    tokens: int = TOKENS,
 ) -> Advice:
     """Try every choice of either side alone, and equal ones of both sides, by every strategy; each plan is proved.
 
-    `watched` wraps the pairs and yields each as its work begins. Raises DslError, BadInput, ProofFailed, and Refused
-    for the pair as it is.
+    `strategy` is the pair's own. `watched` wraps the pairs and yields each as its work begins.
+    Raises DslError, BadInput, ProofFailed, and Refused for the pair as it is.
     """
     layout = library.model(model)
     prefills, no_prefill = _possible(library, layout, "prefill", prefill)
     decodes, no_decode = _possible(library, layout, "decode", decode)
     pairs, advised, refused = _pairs(prefills, decodes), list[AdvisedPair](), no_prefill + no_decode
+    own = AUTO if strategy == DIRECT else strategy
     for sides in watched(pairs):
         try:
-            advised += _advised(sides, layout.title, profile)
+            advised += _advised(sides, layout.title, profile, own if sides == pairs[0] else AUTO, tokens)
         except Refused:
             if sides == pairs[0]:
                 raise
             refused += 1
-    now, *others = advised
+    now = _own(advised, strategy)
+    others = [each for each in advised if each is not now]
     every = (_every(library, prefills[0], prefill), _every(library, decodes[0], decode))
     return Advice(now, tuple(sorted(others, key=lambda each: (each.us, len(each.changes)))), refused, every)
 
@@ -188,10 +198,18 @@ def _pairs(prefills: Sequence[PossibleSide], decodes: Sequence[PossibleSide]) ->
     return [(prefill, decode), *either, *both]
 
 
-def _advised(sides: Sides, title: str, profile: MachineProfile) -> list[AdvisedPair]:
-    """Return a pair by every strategy that it has, direct first. Raises Refused."""
+def _own(advised: Sequence[AdvisedPair], strategy: str) -> AdvisedPair:
+    """Return the present pair by its own strategy; direct if nothing of it is staged."""
+    direct, *staged = (each for each in advised if not each.changes)
+    return staged[0] if staged and strategy != DIRECT else direct
+
+
+def _advised(sides: Sides, title: str, profile: MachineProfile, strategy: str, tokens: int) -> list[AdvisedPair]:
+    """Return a pair by every strategy that a plan with `strategy` has, direct first. Raises Refused."""
     prefill, decode = sides
-    moves = compile_bound(prefill.bound, decode.bound, {"strategy": AUTO}, title, profile=profile).facts.moves
+    plan = compile_bound(prefill.bound, decode.bound, {"strategy": strategy}, title, profile=profile).plan
+    moves = with_strategies(plan_cost(plan, tokens=tokens), plan, profile, tokens).moves
+
     names = dict.fromkeys([DIRECT, *(stage.strategy for move in moves for stage in move.staged)])
     changes = (*prefill.changes, *decode.changes)
     return [AdvisedPair(prefill.text, decode.text, name, changes, *_figures(moves, name, profile)) for name in names]

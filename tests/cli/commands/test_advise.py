@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -25,10 +26,10 @@ ADVISED: dict[tuple[str, ...], Advice] = {}
 def _each_pair_is_advised_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One answer, printed in several formats."""
 
-    def once(library: Library, model: str, prefill: str, decode: str, profile: MachineProfile, _: object) -> Advice:
-        key = model, prefill, decode, profile.name
+    def once(library: Library, model: str, prefill: str, decode: str, profile: MachineProfile, *rest: Any) -> Advice:
+        key = model, prefill, decode, profile.name, *map(str, rest[1:])
         if key not in ADVISED:
-            ADVISED[key] = advise(library, model, prefill, decode, profile)
+            ADVISED[key] = advise(library, model, prefill, decode, profile, *rest)
         return ADVISED[key]
 
     monkeypatch.setattr("kvplan.cli.commands.advise.advise", once)
@@ -86,3 +87,23 @@ def test_the_wire_decides_what_is_worth_it() -> None:
 def test_all_has_what_wins_nothing_too() -> None:
     shown, every = run("qwen3-0.6b", *PAIR, *XEON).splitlines(), run("qwen3-0.6b", *PAIR, *XEON, "--all").splitlines()
     assert {*shown} < {*every}
+
+
+def test_a_pair_is_as_it_is_by_its_own_strategy() -> None:
+    lines = run("qwen3-0.6b", *PAIR, *XEON, "--strategy", "auto", "--all").splitlines()
+    rows = {tuple(re.split(r"  +", line.strip())[4:]) for line in lines if " ms " in line}
+    assert {("unpack", "as it is"), ("direct", "options: {strategy: direct}")} <= rows
+    first = next(line for line in lines if " ms " in line)
+    assert re.split(r"  +", first.strip())[1] == "1.0"
+
+
+def test_a_longer_request_is_priced() -> None:
+    once, twice = (
+        json.loads(run("qwen3-0.6b", *PAIR, *XEON, "--format", "json", *words)) for words in ((), ("--tokens", "2048"))
+    )
+    (short,), (long,) = once["machines"], twice["machines"]
+    assert (once["tokens"], twice["tokens"]) == (1024, 2048)
+    assert (long["now"]["descriptors"], long["now"]["bytes"]) == (
+        2 * short["now"]["descriptors"],
+        2 * short["now"]["bytes"],
+    )

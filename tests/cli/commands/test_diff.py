@@ -44,10 +44,10 @@ MADE: dict[str, Compiled] = {}
 def _each_plan_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nearly every test compares with the plans of the same sides; all that a plan is made of is in the key."""
 
-    def once(*given: object) -> Compiled:
-        key = repr(given)
+    def once(*given: object, **named: object) -> Compiled:
+        key = repr((given, named))
         if key not in MADE:
-            MADE[key] = compile_bound(*given)  # type: ignore[arg-type]
+            MADE[key] = compile_bound(*given, **named)  # type: ignore[arg-type]
         return MADE[key]
 
     monkeypatch.setattr("kvplan.compiler.api.compile_bound", once)
@@ -1316,3 +1316,51 @@ def test_the_file_of_an_own_engine_may_be_the_cause(repository: Path, form: str)
     assert ("ayout files were not compared: give --layouts DIR" in said, "or kvplan itself" in said) == (True, False)
     said = run("diff", "git:HEAD", "plans", "--layouts", "mine").stdout
     assert "  mine/ours.yaml: options.block.default: 16 → 4192" in said.splitlines()
+
+
+def printed(said: str) -> list[list[str]]:
+    """The words of each printed `kvplan advise`."""
+    return [shlex.split(one) for one in re.findall(r"kvplan (advise [^;]*? --layouts mine)\b", " ".join(said.split()))]
+
+
+def test_the_printed_command_measures_what_cost_measured(repository: Path) -> None:
+    """A window longer than the usual request, and a pair with a strategy of its own."""
+    mini = (
+        MINI.partition("caches:")[0] + "caches:\n  local: {kind: gqa, layers: all, heads: 8, dim: 128, window: 3000}\n"
+    )
+    Path("mine/mini.yaml").write_text(mini)
+    row = "  - {{name: chat, models: [mine/mini.yaml], prefill: [tp=2], decode: [{}], options: {}}}\n"
+    head = "kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n"
+    options = "{strategy: auto, machine: rdma-400g}"
+    Path("deploy.yaml").write_text(head + row.format("tp=1", options))
+    compiled("old")
+    Path("deploy.yaml").write_text(head + row.format('"tp=1,order=nhd,block=4192"', options))
+    said = run("diff", "old", "deploy.yaml").stdout
+    found = printed(said)
+    assert len(found) == 2, said
+    counted = {int(count.replace(",", "")) for count in re.findall(r"per pair and ([\d,]+) tokens", said)}
+    assert counted == {6144}
+    for words in found:
+        assert " ".join(words).partition("--machine ")[2].startswith("rdma-400g --strategy auto --tokens 6144 ")
+        answer = run(*words, "--format", "json")
+        assert answer.exit_code == 0, answer.output
+        now = json.loads(answer.stdout)["machines"][0]["now"]
+        assert f"{now['descriptors']:,}" in said
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "steps"), [("tp=2", "tp=1", 3), ("tp=1", "tp=1", 3), ("tp=2", "tp=2", 2)]
+)
+def test_another_engine_is_asked_by_the_router_in_its_own_way(
+    repository: Path, prefill: str, decode: str, steps: int
+) -> None:
+    """Bytes alone would do: with the old router no request of the new engine works."""
+    head = "kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n"
+    row = "  - {{name: a, models: [qwen3-0.6b], prefill: [{}], decode: [{}]}}\n"
+    Path("deploy.yaml").write_text(head + row.format("tp=2", "tp=1"))
+    compiled("old")
+    engine = "engine=sglang," if steps == 3 else ""
+    Path("deploy.yaml").write_text(head + row.format(prefill, f'"{engine}{decode}"'))
+    said = " ".join(run("diff", "old", "deploy.yaml").stdout.split())
+    assert ("  3. Change the router" in run("diff", "old", "deploy.yaml").stdout) == (steps == 3)
+    assert ("mixed.md#the-router" in said) == (steps == 3)
