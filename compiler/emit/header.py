@@ -261,7 +261,8 @@ def _wrapped(text: str, first: str = "", rest: str = "", width: int = WIDTH) -> 
 
 
 def _emitted(plan: Plan, command: str) -> str:
-    where = "; run this in the folder of its layout files" if command.endswith(HERE) else ""
+    own = "; run this in the folder of its layout files, and it writes below plans there"
+    where = own if command.endswith(HERE) else ""
     again = f"To make it again, compile its deployment, or this pair alone to a file named after its sides{where}:"
     return f"Emitted by kvplan from {plan.model}, do not edit. {DOCS}/plans.md explains it. {again}"
 

@@ -2,7 +2,7 @@
 
 Emitted by kvplan from latents, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains it.
 To make it again, compile its deployment, or this pair alone to a file named after its sides; run this in the folder
-of its layout files:
+of its layout files, and it writes below plans there:
     kvplan compile latents --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC --layouts .
 
 A page of cache compressed on worker 0:

@@ -2,7 +2,7 @@
 
 Emitted by kvplan from rings, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains it. To
 make it again, compile its deployment, or this pair alone to a file named after its sides; run this in the folder of
-its layout files:
+its layout files, and it writes below plans there:
     kvplan compile rings --prefill engine=custom,tp=2 --decode engine=custom,tp=1,order=BLHNC,draft_tokens=3 --layouts .
 
 A page of cache attention on worker 0:

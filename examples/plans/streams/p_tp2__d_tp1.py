@@ -2,7 +2,7 @@
 
 Emitted by kvplan from streams, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains it.
 To make it again, compile its deployment, or this pair alone to a file named after its sides; run this in the folder
-of its layout files:
+of its layout files, and it writes below plans there:
     kvplan compile streams --prefill tp=2 --decode tp=1,order=BLHNC --layouts .
 
 A page of cache attention on worker 0:

@@ -187,6 +187,7 @@ def test_a_rollout_by_two_changes_only_adds_and_then_only_removes(rollout: tuple
     before, now, both = rollout
     said = run("diff", before, both)
     assert said.stdout.startswith("1 plan is new; 2 stay as they are.\n\nPlans are only added: engines that run keep")
+    assert "Their cost is compared with no other: `kvplan diff OLD.py NEW.py`" in " ".join(said.stdout.split())
     said = run("diff", both, now)
     assert said.stdout.startswith("1 plan is removed, 1 is renamed; 1 stays as it is.\n\n1 pair has no plan any more")
     assert ("RENAMED\n  mini/chat (was chat_nhd)" in said.stdout, "CAUSE" in said.stdout) == (True, False)

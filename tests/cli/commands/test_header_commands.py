@@ -47,7 +47,10 @@ def test_it_makes_the_plan_again(name: str, tmp_path: Path, monkeypatch: pytest.
     path = ROOT / "examples/plans" / name
     shutil.copytree(ROOT / "examples/models", tmp_path / "mine")
     monkeypatch.chdir(tmp_path / "mine")
-    done = CliRunner().invoke(main, [*pasted(path), "--out", "plans"])
+    words = pasted(path)
+    told = "and it writes below plans there" in " ".join(path.read_text().split())
+    assert told == ("--layouts" in words)
+    done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
     (made,) = Path("plans").glob("*/*.py")
     assert made.read_text() == path.read_text()
