@@ -42,7 +42,7 @@ UNNAMED = (
 @side_options(required=True)
 @click.option("--machine", metavar="NAME", help="Predict times by this machine's profile, not by every known one.")
 @click.option(
-    "--strategy", metavar="NAME", default=DIRECT, help="The pair's own, which the others are compared with: direct."
+    "--strategy", metavar="NAME", default=DIRECT, help="The strategy of the pair's plan now; direct by default."
 )
 @click.option(
     "--tokens", type=click.IntRange(1, MOST_TOKENS), default=TOKENS, show_default=True, help="Length of the request."
