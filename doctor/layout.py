@@ -35,8 +35,8 @@ NOT_ITS_DRAFT = "for a draft that is not the checkpoint's add `config: {words: {
 CORRECT_DRAFT = "correct the draft layers"
 RENAMED = "by the checkpoint's own names {} stores something else: give the layout `checkpoint: {{{}}}`"
 OVERRULED = (
-    "{}: {} takes {} by the checkpoint's names, and no setting of its start line changes that: leave the option out, "
-    "unless your engine says otherwise"
+    "{}: {} takes {} by the checkpoint's names: leave the option out, unless you set what `kvplan explain {}` says "
+    "changes that"
 )
 DRAFT_TOKENS = "draft_tokens"
 # The errors of a configuration that says too little for a model: rules of the layout may say the rest.
@@ -195,7 +195,7 @@ def on_sides(found: FoundLayout, sides: Mapping[str, ExaminedSide]) -> FoundLayo
     drafting = any(parse_side(side.text).get(DRAFT_TOKENS, "0") != "0" for side in sides.values())
     found = replace(found, notes=(*found.notes, UNDRAFTED)) if drafting and not found.model.drafts else found
     own = tuple(
-        OVERRULED.format(given, side.engine.name, taken)
+        OVERRULED.format(given, side.engine.name, taken, given.partition("=")[0])
         for side in sides.values()
         for given, taken in overruled(side, found.checkpoint)
     )

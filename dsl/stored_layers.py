@@ -19,10 +19,8 @@ ADD_DRAFT = "add a cache with `layers: drafts`, or take out `drafts`"
 DRAFT_TOKENS = "draft_tokens"
 IF_DRAFTED = f"write when: {DRAFT_TOKENS} > 0"
 ALWAYS = "take out the condition; a draft layer belongs into a cache with `layers: drafts`, and `drafts` counts it"
-SPLIT = (
-    "layers count from 0: subtract 1 from each number if you counted from 1; if not, give the draft a cache of its own"
-    f" with `layers: drafts` and `when: {DRAFT_TOKENS} > 0`"
-)
+SPLIT = f"give the draft a cache of its own with `layers: drafts` and `when: {DRAFT_TOKENS} > 0`"
+FROM_ONE = f"layers count from 0: subtract 1 from each number if you counted from 1; if not, {SPLIT}"
 APART = "correct `layers` of one of them"
 
 
@@ -85,7 +83,10 @@ def _slip_and_fix(model: Model, cache: Cache) -> tuple[str, str]:
     own = [layer for layer in cache.layers if layer < model.layers]
     drafts = [layer for layer in cache.layers if layer >= model.layers]
     if own and drafts:
-        return f"has {layer_ranges(own)} of the model, and draft {layer_ranges(drafts)}", SPLIT
+        return (
+            f"has {layer_ranges(own)} of the model, and draft {layer_ranges(drafts)}",
+            SPLIT if 0 in own else FROM_ONE,
+        )
     if drafts:
         slip = _slip(cache.when)
         return slip and f"of draft layers {slip}", IF_DRAFTED

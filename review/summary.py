@@ -11,6 +11,7 @@ from kvplan.compiler.cost.cost import TOKENS
 from kvplan.compiler.options import DIRECT, MACHINE
 from kvplan.compiler.words import many
 from kvplan.deploy.plans import doubts_in, notes_in
+from kvplan.dsl.library import load
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.dsl.text.grouped import grouped
 from kvplan.review.changes import Change
@@ -221,8 +222,10 @@ def _advise(file: PlanFile | None, folders: Sequence[Path], cache: str, lengths:
         return ""
     names = [shlex.quote(str(path)) for path in folders] or ["DIR"]
     own = "".join(f" --layouts {name}" for name in names) if file and file.has_own_layouts else ""
-    chosen = [(name, value) for name, value in plan.options if name in ("strategy", MACHINE) and value != DIRECT]
-    options = "".join(f" --{name} {value}" for name, value in chosen)
+    chosen = {name: value for name, value in plan.options if name in ("strategy", MACHINE) and value != DIRECT}
+    if chosen and MACHINE not in chosen:
+        chosen[MACHINE] = load().default_machine
+    options = "".join(f" --{name} {value}" for name, value in chosen.items())
     tokens = tokens_of(plan, cache, lengths)
     length = f" --tokens {tokens}" if tokens != TOKENS else ""
     sides = f"--prefill {plan.prefill.key} --decode {plan.decode.key}"

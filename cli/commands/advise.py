@@ -15,6 +15,7 @@ from kvplan.cli import complete
 from kvplan.cli.commands.matrix import size
 from kvplan.cli.options import format_option, layouts_option, side_options
 from kvplan.cli.progress import watched
+from kvplan.cli.requests import MOST_TOKENS
 from kvplan.cli.terminal import fitted, say, table, width
 from kvplan.compiler.api import settled
 from kvplan.compiler.cost.cost import TOKENS
@@ -23,8 +24,6 @@ from kvplan.compiler.options import AUTO, DIRECT
 from kvplan.dsl.named import library
 from kvplan.dsl.schema.machine import MachineProfile
 
-# More tokens than a request has whose costs a review compares.
-MOST_TOKENS = 1 << 20
 LEGEND = (
     "time is that of the slowest decode worker; descriptors and bytes are those of all workers;",
     f"with --strategy {AUTO} decode unpacks if it reads whole pages; otherwise prefill packs;",
@@ -133,10 +132,10 @@ def _row(each: AdvisedPair, now: AdvisedPair, profile: MachineProfile) -> tuple[
 
 def _strategy_text(each: AdvisedPair, now: AdvisedPair, profile: MachineProfile) -> list[str]:
     """The options of a pair whose strategy is not that of the pair as it is; none otherwise."""
-    if each.strategy == now.strategy or (each.changes and each.strategy == DIRECT):
+    if each.strategy == now.strategy:
         return []
     if each.changes:
-        return [f"with --strategy {AUTO}"]
+        return [f"with --strategy {DIRECT if each.strategy == DIRECT else AUTO}"]
     chosen = f"{AUTO}, machine: {profile.name}" if now.strategy == DIRECT else each.strategy
     return [f"options: {{strategy: {chosen}}}"]
 

@@ -111,11 +111,12 @@ def advise(
     layout = library.model(model)
     prefills, no_prefill = _possible(library, layout, "prefill", prefill)
     decodes, no_decode = _possible(library, layout, "decode", decode)
-    pairs, advised, refused = _pairs(prefills, decodes), list[AdvisedPair](), no_prefill + no_decode
-    own = AUTO if strategy == DIRECT else strategy
+    pairs, refused = _pairs(prefills, decodes), no_prefill + no_decode
+    advised = [] if strategy in (DIRECT, AUTO) else _advised(pairs[0], layout.title, profile, strategy, tokens)
     for sides in watched(pairs):
         try:
-            advised += _advised(sides, layout.title, profile, own if sides == pairs[0] else AUTO, tokens)
+            found = _advised(sides, layout.title, profile, AUTO, tokens)
+            advised += [each for each in found if each not in advised]
         except Refused:
             if sides == pairs[0]:
                 raise
@@ -201,7 +202,8 @@ def _pairs(prefills: Sequence[PossibleSide], decodes: Sequence[PossibleSide]) ->
 def _own(advised: Sequence[AdvisedPair], strategy: str) -> AdvisedPair:
     """Return the present pair by its own strategy; direct if nothing of it is staged."""
     direct, *staged = (each for each in advised if not each.changes)
-    return staged[0] if staged and strategy != DIRECT else direct
+    own = [each for each in staged if strategy in (AUTO, each.strategy)]
+    return own[0] if own else direct
 
 
 def _advised(sides: Sides, title: str, profile: MachineProfile, strategy: str, tokens: int) -> list[AdvisedPair]:

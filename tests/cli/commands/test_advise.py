@@ -97,6 +97,14 @@ def test_a_pair_is_as_it_is_by_its_own_strategy() -> None:
     assert re.split(r"  +", first.strip())[1] == "1.0"
 
 
+def test_a_strategy_that_is_given_hides_no_other() -> None:
+    (told,) = json.loads(run("qwen3-0.6b", *PAIR, *XEON, "--strategy", "pack", "--format", "json"))["machines"]
+    assert told["now"]["strategy"] == "direct"
+    assert {each["strategy"] for each in told["others"] if not each["changes"]} == {"unpack"}
+    text = " ".join(run("qwen3-0.6b", *PAIR, *XEON, "--strategy", "auto", "--all").split())
+    assert "with --strategy direct" in text
+
+
 def test_a_longer_request_is_priced() -> None:
     once, twice = (
         json.loads(run("qwen3-0.6b", *PAIR, *XEON, "--format", "json", *words)) for words in ((), ("--tokens", "2048"))

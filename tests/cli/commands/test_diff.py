@@ -517,9 +517,15 @@ def test_plans_that_moved_from_among_others_are_not_new(repository: Path, moved:
         assert (said.exit_code, "it has plans elsewhere" in " ".join(said.stderr.split())) == (2, True), said.output
 
 
+def test_a_plan_that_moved_to_another_name_is_not_new(repository: Path) -> None:
+    Path("plans2/mini").mkdir(parents=True)
+    git("mv", "plans/mini/p_tp2__d_tp1.py", "plans2/mini/moved.py")
+    said = run("diff", "git:HEAD:plans2", "plans2")
+    assert (said.exit_code, "it has plans elsewhere" in " ".join(said.stderr.split())) == (2, True), said.output
+
+
 def test_plans_are_new_beside_others_that_are_removed(repository: Path) -> None:
-    Path("plans2/later").mkdir(parents=True)
-    shutil.copy("plans/mini/p_tp2__d_tp1.py", "plans2/later")
+    assert run("compile", "mine/mini.yaml", "--prefill", "tp=1", "--decode", "tp=2", "-o", "plans2").exit_code == 0
     git("rm", "-q", "plans/mini/p_tp2__d_tp1.py")
     said = run("diff", "git:HEAD:plans2", "plans2")
     assert (said.exit_code, "All plans are new: OLD has none." in said.stdout) == (0, True), said.output

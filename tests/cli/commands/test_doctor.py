@@ -641,7 +641,7 @@ def test_an_option_that_contradicts_what_the_engine_takes_by_the_checkpoint_s_na
     kept, heads = (
         run(path, "--layout", str(layout), "--options", f"latents={word}").stdout for word in ("kept", "heads")
     )
-    assert "latents=kept: vllm takes latents=heads by the checkpoint's names, and no setting" in kept
+    assert "latents=kept: vllm takes latents=heads by the checkpoint's names: leave the option out" in kept
     assert "vllm takes latents" not in heads
     alone = run(path, "--options", "latents=kept")
     assert ("latents=kept: vllm takes latents=heads" in alone.stdout, alone.exit_code) == (True, 4)
