@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from subprocess import CalledProcessError
 
@@ -34,19 +34,24 @@ def _is_first(old: str, path: Path, new: str, compiled: bool) -> bool:
     before = plan_files(old, path)
     if any(file.is_relative_to(path) for file in before) or content(old, path / NAME) is not None:
         return False
-    added = _plans(new, path)
+    plans_in = _finder(new, path)
+    added = plans_in(path)
     if not added:
         return compiled and not before and _may_be_written(path)
-    kept = {folder: _plans(new, folder) - added for folder in {*before.values()}}
+    kept = {folder: plans_in(folder) - added for folder in {*before.values()}}
     lost = {file: folder for file, folder in before.items() if file not in kept[folder]}
     return all(kept.values()) and not _are_among(lost, added) and not _digests(old, lost) & _digests(new, added)
 
 
-def _plans(revision: str, folder: Path) -> set[Path]:
-    """Return the plans under a folder, at a revision or now. Raises CalledProcessError, OSError."""
-    if revision:
-        return {file for file in plan_files(revision, folder) if file.is_relative_to(folder)}
-    return {folder / name for name in (plans.plan_paths(folder) if folder.is_dir() else ())}
+def _finder(revision: str, near: Path) -> Callable[[Path], set[Path]]:
+    """Return what finds the plans under a folder: at a revision of the repository of `near`, or now.
+
+    Raises CalledProcessError, OSError.
+    """
+    if not revision:
+        return lambda folder: {folder / name for name in (plans.plan_paths(folder) if folder.is_dir() else ())}
+    every = plan_files(revision, near)
+    return lambda folder: {file for file in every if file.is_relative_to(folder)}
 
 
 def _are_among(lost: Mapping[Path, Path], added: Iterable[Path]) -> bool:

@@ -41,7 +41,7 @@ class PairJob:
     @property
     def path(self) -> str:
         """The path of its plan; empty without a name, because it then depends on what else compiles."""
-        return f"{identifier(self.model)}/{identifier(self.name)}.py" if self.name else ""
+        return pair_names.path_of(self.model, identifier(self.name)) if self.name else ""
 
 
 @dataclass(frozen=True, slots=True)

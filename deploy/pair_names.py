@@ -23,7 +23,7 @@ def in_deployment(pairs: Iterable[tuple[str, Compiled]]) -> dict[str, Compiled]:
     """Return the pairs of a deployment by path, each given with its own name, empty if it has none."""
     alike: dict[str, dict[PairText, Compiled]] = {}
     for name, pair in pairs:
-        alike.setdefault(_path(pair, identifier(name) or _stem(pair)), {})[asked(pair.plan)] = pair
+        alike.setdefault(path_of(pair.plan.model, identifier(name) or _stem(pair)), {})[asked(pair.plan)] = pair
     return {path: pair for base, same in alike.items() for path, pair in _distinguished(base, [*same.values()])}
 
 
@@ -51,7 +51,7 @@ def _distinguished(base: str, pairs: Sequence[Compiled]) -> Iterator[tuple[str, 
         return
     every = [[set(items) for items in _items(pair)] for pair in pairs]
     shared = [set.intersection(*items) for items in zip(*every, strict=True)]
-    paths = [_path(pair, _stem(pair, shared)) for pair in pairs]
+    paths = [path_of(pair.plan.model, _stem(pair, shared)) for pair in pairs]
     for path, pair in zip(paths, pairs, strict=True):
         yield (path if paths.count(path) == 1 else _with_tag(path, pair)), pair
 
@@ -78,10 +78,11 @@ def _identity(side: BoundSide) -> list[str]:
     return [item for item in side.key.split(",") if item.partition("=")[0] in mesh]
 
 
-def _path(pair: Compiled, stem: str) -> str:
+def path_of(model: str, stem: str) -> str:
+    """Return the path of a pair's plan, MODEL/STEM.py; a long stem ends with a tag."""
     if len(stem) > LONGEST:
         stem = f"{stem[: LONGEST - 9].rstrip('_')}_{_tag(stem)}"
-    return f"{identifier(pair.plan.model)}/{stem}.py"
+    return f"{identifier(model)}/{stem}.py"
 
 
 def _with_tag(path: str, pair: Compiled) -> str:

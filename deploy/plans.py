@@ -16,7 +16,7 @@ from kvplan.compiler.emit.header import names_sides, written_doubts, written_fac
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import close
 from kvplan.deploy.nearest import meant, nearest_path
-from kvplan.deploy.revisions import MARKER, content, git, listed, plan_files
+from kvplan.deploy.revisions import MARKER, as_text, content, git, listed, plan_files
 from kvplan.dsl.files import folders
 from kvplan.dsl.text.source import shown
 from kvplan.plan.errors import PlanFormatError, PlanIndexError
@@ -166,7 +166,7 @@ def _of_directory(files: Mapping[str, bytes], name: str, pins: Mapping[str, str]
     every = {path: data for path, data in files.items() if _may_be_plan(path) and is_marked(data)}
     if not every:
         raise BadInput("S021", f"the directory {name!r} has no plans", HELP)
-    return {path: _text(data) for path, data in every.items()}
+    return {path: as_text(data) for path, data in every.items()}
 
 
 def _listed(name: str, data: bytes | None, pin: str | None) -> str:
@@ -179,17 +179,12 @@ def _listed(name: str, data: bytes | None, pin: str | None) -> str:
     if pin is not None and index.pinned(data) != pin:
         why = f"it was edited, or {index.NAME} is old"
         raise PlanIndexError(f"{name}: its text differs from the sha256 in {index.NAME}: {why}; {index.AGAIN}")
-    return _text(data)
+    return as_text(data)
 
 
 def _check_is_no_index(path: Path, named: str) -> None:
     if path.name == index.NAME:
         raise BadInput("S021", f"{named!r} is the index of plans", f"give its directory, {path.parent.as_posix()}")
-
-
-def _text(data: bytes) -> str:
-    """Return a plan's text, with the line ends that kvplan writes."""
-    return data.decode("utf-8", errors="replace").replace("\r\n", "\n")
 
 
 def place(text: str, like: str | None) -> tuple[str, str]:

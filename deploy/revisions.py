@@ -92,7 +92,7 @@ def listed(revision: str, path: str, suffixes: tuple[str, ...]) -> Mapping[str, 
     name = named.relative_to(top).as_posix()
     every = git(top, "ls-tree", "-r", "-z", "--name-only", revision, "--", name).split("\0")
     texts = {file: _run(top, "show", f"{revision}:./{file}") for file in sorted(every) if file.endswith(suffixes)}
-    return {file.removeprefix(name).removeprefix("/"): _text(data) for file, data in texts.items()}
+    return {file.removeprefix(name).removeprefix("/"): as_text(data) for file, data in texts.items()}
 
 
 def git(folder: Path, *words: str) -> str:
@@ -106,7 +106,8 @@ def _nearest_folder(path: Path) -> Path:
     return next(folder for folder in (named, *named.parents) if folder.is_dir())
 
 
-def _text(data: bytes) -> str:
+def as_text(data: bytes) -> str:
+    """Return the text of a file, with line ends of Unix; what is no UTF-8 is replaced."""
     return data.decode(errors="replace").replace("\r\n", "\n")
 
 

@@ -70,17 +70,19 @@ def overruled(side: ExaminedSide, words: Mapping[str, Value]) -> Iterator[tuple[
 
     An option that a setting of the engine's start changes is not among them.
     """
+    if not side.bound:
+        return
     named = replace(side.model, values={**side.model.values, **words})
     given = parse_side(side.text)
     given.pop("engine", None)
     settings = side.engine.serve.settings if side.engine.serve else {}
-    for name, option in side.engine.options.items():
-        by_name = option.default is not None and option.default.names.intersection(CHECKPOINT.known)
-        if side.bound and by_name and name in given and name not in settings:
-            rest = {key: value for key, value in given.items() if key != name}
-            said, taken = (option_values(side.library, side.engine, named, each)[name] for each in (given, rest))
-            if said != taken:
-                yield f"{name}={as_written(said)}", f"{name}={as_written(taken)}"
+    defaults = {name: option.default for name, option in side.engine.options.items() if option.default}
+    by_name = (name for name, default in defaults.items() if default.names.intersection(CHECKPOINT.known))
+    for name in (name for name in by_name if name in given and name not in settings):
+        rest = {key: value for key, value in given.items() if key != name}
+        said, taken = (option_values(side.library, side.engine, named, each)[name] for each in (given, rest))
+        if said != taken:
+            yield f"{name}={as_written(said)}", f"{name}={as_written(taken)}"
 
 
 def _stored(side: ExaminedSide) -> object:

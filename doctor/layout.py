@@ -18,6 +18,7 @@ from kvplan.dsl.library import Library, load
 from kvplan.dsl.named import is_path, library
 from kvplan.dsl.schema.config import ConfigRules
 from kvplan.dsl.schema.model import CHECKPOINT, Model
+from kvplan.dsl.schema.names import DRAFT_TOKENS
 from kvplan.dsl.text.diagnostics import DslError, close
 from kvplan.dsl.text.source import SourceSpan, shown
 
@@ -38,7 +39,6 @@ OVERRULED = (
     "{}: {} takes {} by the checkpoint's names: leave the option out, unless you set what `kvplan explain {}` says "
     "changes that"
 )
-DRAFT_TOKENS = "draft_tokens"
 # The errors of a configuration that says too little for a model: rules of the layout may say the rest.
 REFUSALS = ("F002", "F003", "F004", "F005", "F007")
 UNCOMPARED = (
@@ -124,7 +124,7 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
     standing = (*new.standing(known, name), *(() if compared else _wrong(new)), *_unreadable(model, new))
     settled = [doubt for doubt in new.doubts if doubt not in standing]
     contradictions, unsure = ([each for each in differences if each.sure is sure] for sure in (True, False))
-    unused = _unused(known, name, new, shown(config)) if contradictions or standing else ()
+    unused = _unused(model, new, differences, shown(config)) if contradictions or standing else ()
     notes = (*_idle(model, new, shown(config)), *settled, *_undrafted(model, new))
     return replace(
         layout_only,
@@ -165,12 +165,11 @@ def _undrafted(model: Model, new: NewModel) -> tuple[str, ...]:
     return (UNCOMPARED,) if new.found.drafts.absent else ()
 
 
-def _unused(known: Library, name: str, new: NewModel, config: str) -> tuple[str, ...]:
+def _unused(model: Model, new: NewModel, differences: Sequence[Difference], config: str) -> tuple[str, ...]:
     """Why the configuration was read without the layout's own rules, if it has some."""
-    if known.model(name).config == ConfigRules() or new.read_by == name:
+    if model.config == ConfigRules() or new.read_by == model.name:
         return ()
-    unlike = (each.text(config, name) for each in new.unlike(known, name) if each.about == MATCH)
-    return tuple(UNUSED.format(text) for text in unlike)
+    return tuple(UNUSED.format(each.text(config, model.name)) for each in differences if each.about == MATCH)
 
 
 def _idle(model: Model, new: NewModel, config: str) -> Iterator[str]:

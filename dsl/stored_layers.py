@@ -8,6 +8,7 @@ from kvplan.dsl.files.static_check import holds, settled_value
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.model import Cache, Model
+from kvplan.dsl.schema.names import DRAFT_TOKENS
 from kvplan.dsl.text.diagnostics import Diagnostic, layer_ranges, listed, ranges
 from kvplan.dsl.text.grouped import grouped
 
@@ -16,7 +17,6 @@ DECLARE = (
     " keep nothing in no_cache: {mlp: …}"
 )
 ADD_DRAFT = "add a cache with `layers: drafts`, or take out `drafts`"
-DRAFT_TOKENS = "draft_tokens"
 IF_DRAFTED = f"write when: {DRAFT_TOKENS} > 0"
 ALWAYS = "take out the condition; a draft layer belongs into a cache with `layers: drafts`, and `drafts` counts it"
 SPLIT = f"give the draft a cache of its own with `layers: drafts` and `when: {DRAFT_TOKENS} > 0`"
@@ -83,10 +83,8 @@ def _slip_and_fix(model: Model, cache: Cache) -> tuple[str, str]:
     own = [layer for layer in cache.layers if layer < model.layers]
     drafts = [layer for layer in cache.layers if layer >= model.layers]
     if own and drafts:
-        return (
-            f"has {layer_ranges(own)} of the model, and draft {layer_ranges(drafts)}",
-            SPLIT if 0 in own else FROM_ONE,
-        )
+        fix = SPLIT if 0 in own else FROM_ONE
+        return f"has {layer_ranges(own)} of the model, and draft {layer_ranges(drafts)}", fix
     if drafts:
         slip = _slip(cache.when)
         return slip and f"of draft layers {slip}", IF_DRAFTED

@@ -70,7 +70,6 @@ def command(
     """
     settled({"strategy": strategy})
     layout_files, name = library(model, layouts)
-
     names = [machine] if machine else list(layout_files.machines)
     found = {
         profile: advise(

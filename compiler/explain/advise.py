@@ -211,7 +211,6 @@ def _advised(sides: Sides, title: str, profile: MachineProfile, strategy: str, t
     prefill, decode = sides
     plan = compile_bound(prefill.bound, decode.bound, {"strategy": strategy}, title, profile=profile).plan
     moves = with_strategies(plan_cost(plan, tokens=tokens), plan, profile, tokens).moves
-
     names = dict.fromkeys([DIRECT, *(stage.strategy for move in moves for stage in move.staged)])
     changes = (*prefill.changes, *decode.changes)
     return [AdvisedPair(prefill.text, decode.text, name, changes, *_figures(moves, name, profile)) for name in names]

@@ -133,8 +133,10 @@ class _Layers:
     layout: Model
 
     def draft(self, layer: int) -> Iterator[_AtLayer]:
-        """The differences between a draft layer of the layout and the layer of the model that is most like it. If there
-        are none, those to other layers, any of which may be the right one."""
+        """The differences between a draft layer of the layout and the layer of the model that is most like it.
+
+        If it equals one layer, those to the other layers, as the draft may be like one of them.
+        """
         every = [tuple(self.at(own, layer, CONDITIONS)) for own in self._drafting()]
         nearest = min(every, key=_weight)
         yield from nearest or dict.fromkeys(_either(each) for other in every for each in other)

@@ -26,6 +26,7 @@ from kvplan.dsl.text.yaml_reader import NUMBERS, Tree, YamlList, YamlScalar, Yam
 
 ALL, DRAFTS = "all", "drafts"
 ASCENDING = "list layers in ascending order, each once"
+LIST_THEM = "list each number, [0, 1, 2], or write a condition: layer <= 2"
 ONE_OF_TWO = "take them out of one of the two"
 
 
@@ -142,9 +143,6 @@ def _param(sink: Sink, param: Param, tree: Tree, around: ModelContext) -> Expr |
     return expr if len(sink.errors) == before else None
 
 
-LIST_THEM = "list each number, [0, 1, 2], or write a condition: layer <= 2"
-
-
 def parse_layers(sink: Sink, tree: Tree | None, count: int, drafts: int) -> tuple[int, ...]:
     """Layer numbers from 0, ascending. The model's own are below `count`, its draft layers follow. Reports K012."""
     if tree is None:
@@ -172,7 +170,7 @@ def _true_layers(sink: Sink, expr: Expr | None, span: SourceSpan, count: int) ->
     if expr is None:
         return ()
     before = len(sink.errors)
-    near = close(expr.text, (ALL, DRAFTS)) if expr else []
+    near = close(expr.text, (ALL, DRAFTS))
     forms = "all, drafts, a list, or an expression of layer: layer % 4 == 3"
     check_names(sink, expr, ("layer", "layers"), f"did you mean '{near[0]}'?" if near else forms)
     layers: list[int] = []

@@ -6,6 +6,8 @@ from __future__ import annotations
 SHARED = "shared_layers"
 # Words that a model gives to every expression.
 WORDS = ("dtype", "query_heads", "architecture", "model_type", SHARED)
+# The option of engines that says how many tokens a side drafts.
+DRAFT_TOKENS = "draft_tokens"
 # A name for defaults of options only: the value of the engine's `kernels`.
 KERNELS = "kernels"
 # Names about a side; about the cache to page; about pages once they are equal; about the page of a stride.

@@ -19,6 +19,7 @@ from kvplan.compiler.errors import Refused
 from kvplan.dsl.library import Library
 from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.schema.model import Model
+from kvplan.dsl.schema.names import DRAFT_TOKENS
 from kvplan.integrations.shared.config import ConnectorConfig
 from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.integrations.shared.facts import EngineFacts
@@ -33,8 +34,6 @@ from kvplan.plan.planes import Plane, planes
 from kvplan.plan.types import Side
 from kvplan.runtime.memory.arrays import Memory, describe
 from kvplan.runtime.prefill.events import ComputeEvent
-
-DRAFT_TOKENS = "draft_tokens"
 
 
 @dataclass(frozen=True, slots=True)

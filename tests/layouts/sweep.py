@@ -41,7 +41,7 @@ def library() -> Library:
 
 @cache
 def some() -> frozenset[str]:
-    """Models of which `make test` simulates pairs: every second one, and more until every kind is there."""
+    """The models whose pairs `make test` simulates: every second one, and one more for each kind that these lack."""
     return frozenset({*sorted(library().models)[1::2], *RARE})
 
 

@@ -126,7 +126,7 @@ def test_costs_are_of_all_workers_together() -> None:
 
 
 def cost_of(before: Needs, after: Needs) -> tuple[str, float, float]:
-    """The answer of MOVED_BYTES if the needs of a pair change: of which request, and tokens before and after."""
+    """The word of MOVED_BYTES if the needs of a pair change, and the tokens that move before and after."""
     of_one_token = 2 * 8 * 128 * 2 * 32
     old = plan("tp=4", "tp=2")
     some = [replace(old, digest=str(needs), pairs=(replace(old.pairs[0], needs=needs),)) for needs in (before, after)]

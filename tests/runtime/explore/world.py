@@ -114,7 +114,7 @@ class World:
     copied: dict[int, int] = field(default_factory=dict)
     reads: list[Copying] = field(default_factory=list)
     writes: list[Copying] = field(default_factory=list)
-    # How many holds were made, and those that decode is told of.
+    # The number of holds so far, and the holds that decode knows.
     made: int = 0
     holds: list[int] = field(default_factory=list)
     offered: dict[int, int] = field(default_factory=dict)

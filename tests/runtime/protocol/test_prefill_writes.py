@@ -71,12 +71,17 @@ def test_what_is_held_is_moved_in_the_step_in_which_it_is_asked_for(bench: Bench
     assert bench.core.leases.holds()[0].writers == 0
 
 
-def test_chunks_are_moved_when_they_are_computed(bench: Bench) -> None:
+def written_in_two_chunks(bench: Bench) -> None:
+    """Open a request, offer it in two chunks, and have A ask for it; nothing is computed yet."""
     bench.open()
     bench.offer((0, 4), {"kv": HERE["kv"]})
     bench.offer((4, END), last=True)
     bench.claim(A, streamed=True)
     bench.want(A)
+
+
+def test_chunks_are_moved_when_they_are_computed(bench: Bench) -> None:
+    written_in_two_chunks(bench)
     assert bench.take(effects.Move) == []
     for computed, want in ((1, [False]), (1, []), (2, [True])):
         bench.tell(bench.core.computed, "r", computed)
@@ -85,11 +90,7 @@ def test_chunks_are_moved_when_they_are_computed(bench: Bench) -> None:
 
 
 def test_no_more_chunks_are_moved_for_who_has_left(bench: Bench) -> None:
-    bench.open()
-    bench.offer((0, 4), {"kv": HERE["kv"]})
-    bench.offer((4, END), last=True)
-    bench.claim(A, streamed=True)
-    bench.want(A)
+    written_in_two_chunks(bench)
     bench.tell(bench.core.computed, "r", 1)
     bench.step()
     assert len(bench.take(effects.Move)) == 1
