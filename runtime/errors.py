@@ -211,7 +211,7 @@ class QuarantinedError(RequestError):
 
 
 class DeadlineError(RequestError):
-    """The transfer did not end before its deadline.
+    """The transfer timed out: it did not end before its deadline.
 
     The message says what each prefill worker still owed. If one has not confirmed that it holds all of the request,
     the tokens are not computed yet: give slow prefill more time. If bytes are still on their way, check the

@@ -73,7 +73,7 @@ class Metric:
 
 
 COUNTERS = (
-    Metric("requests", "Requests that ended, by outcome.", "outcome", ("cancelled", "done", "expired", "failed")),
+    Metric("requests", "Requests that ended, by outcome.", "outcome", ("cancelled", "done", "failed", "timed_out")),
     Metric("moved_bytes", "Bytes moved by what this process posted, in bytes.", "direction", ("read", "write")),
     Metric("staged_bytes", "Bytes that went by way of a stage, in bytes.", "direction", ("read", "write")),
     Metric("posts", "Descriptors posted by the transport, after merging."),

@@ -34,14 +34,14 @@ class TransferState(TextEnum):
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    EXPIRED = "expired"
+    TIMED_OUT = "timed_out"
 
     @classmethod
     def after(cls, error: KvplanError) -> TransferState:
         """Return the state of a request that ends with this error."""
         if isinstance(error, CancelledTransferError):
             return cls.CANCELLED
-        return cls.EXPIRED if isinstance(error, DeadlineError) else cls.FAILED
+        return cls.TIMED_OUT if isinstance(error, DeadlineError) else cls.FAILED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,7 +176,7 @@ class LoadPart:
 
 @dataclass(slots=True, eq=False)
 class Load:
-    """One request and its progress. `state` is running, done, failed, cancelled or expired; `error` says why it failed.
+    """One request and its progress. `state` is running, done, failed, cancelled or timed_out; `error` says why.
 
     `deadline` is by the worker's clock, as is `hold_deadline`: prefill must hold the request `hold_within` seconds
     after it begins. `written` are the decode blocks that it writes, by group. `attempt`, `engine`, `hold_deadline` and

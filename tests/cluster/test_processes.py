@@ -30,9 +30,9 @@ try:
 except errors.NixlMissingError:
     pytest.skip("NIXL is not installed", allow_module_level=True)
 
-STATES = ("done", "failed", "expired", "died")
+STATES = ("done", "failed", "timed_out", "died")
 POSSIBLE = {
-    "kill prefill": ("failed", "expired"),
+    "kill prefill": ("failed", "timed_out"),
     "kill decode": ("died",),
     "cancel": ("cancelled",),
     "withdraw": ("failed",),

@@ -93,7 +93,7 @@ def test_a_step_prints_what_the_page_shows(number: int, printed: list[str]) -> N
 
 def test_the_page_shows_every_end_of_the_way() -> None:
     shown = "".join(step.shown for step in STEPS)
-    for word in ("'finished'", "done 4587520", "expired R043", "running 80%", "wrote plans/"):
+    for word in ("'finished'", "done 4587520", "timed_out R043", "running 80%", "wrote plans/"):
         assert word in shown
     source = "".join(step.source for step in STEPS)
     for call in (".hold(", ".offer(", ".submit(", ".open(", ".released(", "Keys.load(", 'mode="push"', "await fed"):

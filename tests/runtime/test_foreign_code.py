@@ -99,7 +99,7 @@ def test_a_callback_ends_no_thread_of_the_runtime(made: World, error: BaseExcept
         one.on_end(callback)
     other.on_end(lambda transfer: ends.append(transfer.state))
     until(lambda: len(ends) == 2)
-    assert ends == ["expired", "expired"]
+    assert ends == ["timed_out", "timed_out"]
     assert worker.unhealthy() == ()
 
 
@@ -180,7 +180,7 @@ class Raising:
 def test_an_event_that_raises_withdraws_its_request_and_no_other(
     made: World, error: BaseException, in_chunks: bool
 ) -> None:
-    """It happened: a relay's task was cancelled, and healthy requests of others expired (R043)."""
+    """It happened: a relay's task was cancelled, and healthy requests of others timed out (R043)."""
     good, bad, event = ask(made, (0, 12)), ask(made, (0, 4), "edges", "bad"), Raising(error)
     filled(made, good)
     source, worker = made.prefill[0], made.decode[0]

@@ -255,7 +255,7 @@ def test_a_callback_may_wait_for_another_transfer(pair: World, start: bool) -> N
     with pytest.raises(errors.DeadlineError):
         asked.wait()
     until(lambda: ended, pair.poll)
-    assert ended == ["expired"]
+    assert ended == ["timed_out"]
 
 
 def test_what_is_waited_for_within_a_batch_is_asked_for(pair: World) -> None:

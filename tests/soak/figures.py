@@ -74,4 +74,4 @@ class Figures:
         ]
 
 
-STATES = ("done", "failed", "cancelled", "expired", "died")
+STATES = ("done", "failed", "cancelled", "timed_out", "died")

@@ -161,7 +161,7 @@ def test_a_frozen_peer_meets_the_deadline_and_its_blocks_the_quarantine(pair: Wo
     late = submitted(pair, request, 0.3)
     with pytest.raises(errors.DeadlineError, match="prefill worker 1 has bytes that are still on their way") as caught:
         late.wait()
-    assert late.state == ended(late) == "expired"
+    assert late.state == ended(late) == "timed_out"
     assert caught.value.untrusted["kv"] == tuple(sorted(blocks(request.decode["kv"]).ids.tolist()))
     assert worker.quarantined()[0] == caught.value.untrusted["kv"]
     assert worker.counters.snapshot()["quarantined_bytes"] != 0

@@ -34,7 +34,7 @@ def test_a_snapshot_is_whole_ordered_and_json() -> None:
     names = [metric.name for metric in COUNTERS]
     others = [metric.name for metric in (*HISTOGRAMS, *GAUGES)]
     assert list(found) == [*names, "merge_ratio", *others]
-    assert found["requests"] == {"cancelled": 0, "done": 1, "expired": 0, "failed": 0, "other": 0}
+    assert found["requests"] == {"cancelled": 0, "done": 1, "failed": 0, "timed_out": 0, "other": 0}
     assert (found["posts"], found["merge_ratio"]) == (4, 2.5)
 
 
