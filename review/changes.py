@@ -37,7 +37,7 @@ OF_A_CACHE = {
     "PLANES",
 }
 # Categories that explain why a plan has another digest, by whether both sides kept theirs.
-TELLING = {False: {Category.BYTES}, True: {Category.BYTES, Category.PLAN, Category.CONTRACT}}
+TELLING = {False: {Category.LAYOUT}, True: {Category.LAYOUT, Category.PLAN}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ class Category(StrEnum):
     TEXT = "TEXT"
     COST = "COST"
     PLAN = "PLAN"
-    CONTRACT = "CONTRACT"
-    BYTES = "BYTES"
+    LAYOUT = "LAYOUT"
+    PAIR = "PAIR"
 
 
 class RolloutVerdict(StrEnum):
@@ -88,15 +88,19 @@ MEANINGS = {
         "Compare the times of old and new with `kvplan advise`; accept the growth, or allow it with --cost-growth.",
     ),
     Category.PLAN: CategoryMeaning(
-        "a new plan, other compile options, or other reads",
+        "other compile options, reads or notifications",
         "this alone changes no engine's memory, and both sides need the same plan",
         FOLLOW,
     ),
-    Category.CONTRACT: CategoryMeaning("other workers wait for each other", "both sides need the same plan", FOLLOW),
-    Category.BYTES: CategoryMeaning(
-        "memory or tokens differ, or a plan is removed",
+    Category.LAYOUT: CategoryMeaning(
+        "memory or tokens differ",
         "the changed side needs the new plan, and an engine without it is refused",
         FOLLOW,
+    ),
+    Category.PAIR: CategoryMeaning(
+        "a pair is new or removed",
+        "engines of a removed pair cannot talk",
+        "Accept a removed pair once no engine uses it. A new one asks nothing of engines that run.",
     ),
 }
 
@@ -121,7 +125,7 @@ class DiffRule:
         return self.advice or MEANINGS[self.category].advice
 
 
-TEXT, PLAN, BYTES, CONTRACT, COST = Category.TEXT, Category.PLAN, Category.BYTES, Category.CONTRACT, Category.COST
+TEXT, PLAN, LAYOUT, PAIR, COST = Category.TEXT, Category.PLAN, Category.LAYOUT, Category.PAIR, Category.COST
 # An id is never changed, and never used again for anything else.
 TABLE = (
     DiffRule("FILE_TEXT", TEXT, "A plan's text changes, and its digest does not.",
@@ -131,8 +135,12 @@ TABLE = (
     DiffRule("MODEL_NAME", TEXT, "The model has another name.", cause=True),
     DiffRule("OPTION", TEXT, "An option of a side has another value; other rules tell what follows.", cause=True,
              advice="Check that the author means it. The verdict of `kvplan diff` says which engines restart with it."),
-    DiffRule("PAIR_NEW", PLAN, "A pair that had no plan has one.",
+    DiffRule("PAIR_NEW", PAIR, "A pair that had no plan has one.",
              advice="Nothing. Engines that run keep their plans."),
+    DiffRule("PAIR_GONE", PAIR, "A pair has no plan any more: its engines cannot talk.",
+             advice="Accept it once no engine uses the pair: `kvplan fleet URL --plans DIR` lists engines."),
+    DiffRule("FORMAT", PLAN, "A plan has another format, which kvplan of one side cannot read.", cause=True,
+             advice="Compile plans with the release of kvplan that the engines run."),
     DiffRule("COMPILE_OPTION", PLAN, "Another --elect, --strategy or --machine: both sides restart.", cause=True,
              advice="Restart both sides with equal plan_options, as the verdict of `kvplan diff` says."),
     DiffRule("READERS", PLAN, "A decode worker reads from other prefill workers.", detail="which workers are read"),
@@ -140,42 +148,38 @@ TABLE = (
              detail="what each reads"),
     DiffRule("SPANS_CUT", PLAN, "The same bytes of unchanged pages are read in other spans."),
     DiffRule("STAGES", PLAN, "A read uses a stage or no longer does, or stages other ranges of pages."),
-    DiffRule("PAIR_GONE", BYTES, "A pair has no plan any more: its engines cannot talk.",
-             advice="Accept it once no engine uses the pair: `kvplan fleet URL --plans DIR` lists engines."),
-    DiffRule("FORMAT", BYTES, "A plan has another format, which kvplan of one side cannot read.", cause=True,
-             advice="Compile plans with the release of kvplan that the engines run."),
-    DiffRule("WORKERS", BYTES, "A side has another number of workers.", cause=True),
-    DiffRule("CACHE", BYTES, "A cache is new or removed.", cause=True),
-    DiffRule("SKIPPED", BYTES, "An optional cache begins or ceases to be moved.", cause=True),
-    DiffRule("LAYERS", BYTES, "A cache lies on other layers.", cause=True),
-    DiffRule("TENSOR", BYTES, "A tensor of a cache is new or removed.", cause=True),
-    DiffRule("DTYPE", BYTES, "A tensor has elements of another type.", cause=True),
-    DiffRule("EXTENT", BYTES, "A tensor has more or fewer items on an axis.", cause=True, advice=COMPARE),
-    DiffRule("HOLDS", BYTES, "A worker holds other items of a split axis.", detail="which items a worker holds"),
-    DiffRule("GROUP", BYTES, "Layers share other block tables: a group is new or removed."),
-    DiffRule("GROUP_KIND", BYTES, "A group stores something else, or has another length, table or overlay."),
-    DiffRule("BLOCK_TOKENS", BYTES, "A block holds more or fewer tokens."),
-    DiffRule("KERNEL_BLOCKS", BYTES, "A block is made of other kernel blocks."),
-    DiffRule("TURNS", BYTES, "Workers take turns at other tokens."),
-    DiffRule("RING", BYTES, "A ring keeps more or fewer tokens."),
-    DiffRule("PAGE_BYTES", BYTES, "A page has more or fewer bytes."),
-    DiffRule("TOKEN_BYTES", BYTES, "A token in a page has more or fewer bytes."),
-    DiffRule("BLOCK_STRIDE", BYTES, "The distance between two blocks in memory changes.",
+    DiffRule("TOLD", PLAN, "A decode worker notifies other prefill workers from which it reads nothing."),
+    DiffRule("WAITS", PLAN, "A prefill worker waits for more or fewer notifications."),
+    DiffRule("WORKERS", LAYOUT, "A side has another number of workers.", cause=True),
+    DiffRule("CACHE", LAYOUT, "A cache is new or removed.", cause=True),
+    DiffRule("SKIPPED", LAYOUT, "An optional cache begins or ceases to be moved.", cause=True),
+    DiffRule("LAYERS", LAYOUT, "A cache lies on other layers.", cause=True),
+    DiffRule("TENSOR", LAYOUT, "A tensor of a cache is new or removed.", cause=True),
+    DiffRule("DTYPE", LAYOUT, "A tensor has elements of another type.", cause=True),
+    DiffRule("EXTENT", LAYOUT, "A tensor has more or fewer items on an axis.", cause=True, advice=COMPARE),
+    DiffRule("HOLDS", LAYOUT, "A worker holds other items of a split axis.", detail="which items a worker holds"),
+    DiffRule("GROUP", LAYOUT, "Layers share other block tables: a group is new or removed."),
+    DiffRule("GROUP_KIND", LAYOUT, "A group stores something else, or has another length, table or overlay."),
+    DiffRule("BLOCK_TOKENS", LAYOUT, "A block holds more or fewer tokens."),
+    DiffRule("KERNEL_BLOCKS", LAYOUT, "A block is made of other kernel blocks."),
+    DiffRule("TURNS", LAYOUT, "Workers take turns at other tokens."),
+    DiffRule("RING", LAYOUT, "A ring keeps more or fewer tokens."),
+    DiffRule("PAGE_BYTES", LAYOUT, "A page has more or fewer bytes."),
+    DiffRule("TOKEN_BYTES", LAYOUT, "A token in a page has more or fewer bytes."),
+    DiffRule("BLOCK_STRIDE", LAYOUT, "The distance between two blocks in memory changes.",
              detail="the distance between blocks"),
-    DiffRule("AXIS_ORDER", BYTES, "The axes of a tensor are nested in another order."),
-    DiffRule("PLACE", BYTES, "A tensor begins at another byte of its page.", detail="where a tensor begins"),
-    DiffRule("STEPS", BYTES, "The distance between two items of a tensor changes.",
+    DiffRule("AXIS_ORDER", LAYOUT, "The axes of a tensor are nested in another order."),
+    DiffRule("PLACE", LAYOUT, "A tensor begins at another byte of its page.", detail="where a tensor begins"),
+    DiffRule("STEPS", LAYOUT, "The distance between two items of a tensor changes.",
              detail="the distance between items"),
-    DiffRule("PLANES", BYTES, "A worker has other planes, or numbers them differently.",
+    DiffRule("PLANES", LAYOUT, "A worker has other planes, or numbers them differently.",
              detail="the numbers of KV cache tensors"),
-    DiffRule("MEMORY", BYTES, "A cache lies in another memory, of the host or of a device.", cause=True),
-    DiffRule("GROUP_PAIRS", BYTES, "Other groups of the two sides are matched.", detail="which groups meet"),
-    DiffRule("PAGE_COPIES", BYTES, "Pages are copied whole, or by runs of tokens if the sides' pages differ."),
-    DiffRule("NEEDS", BYTES, "Other tokens of a request are moved.", cause=True, advice=COMPARE),
-    DiffRule("SPANS", BYTES, "Spans lie at other places, because a page changes.", detail="where spans lie"),
-    DiffRule("DIGEST", BYTES, "A plan has another digest, and no other rule tells why."),
-    DiffRule("TOLD", CONTRACT, "A decode worker notifies other prefill workers from which it reads nothing."),
-    DiffRule("WAITS", CONTRACT, "A prefill worker waits for more or fewer notifications."),
+    DiffRule("MEMORY", LAYOUT, "A cache lies in another memory, of the host or of a device.", cause=True),
+    DiffRule("GROUP_PAIRS", LAYOUT, "Other groups of the two sides are matched.", detail="which groups meet"),
+    DiffRule("PAGE_COPIES", LAYOUT, "Pages are copied whole, or by runs of tokens if the sides' pages differ."),
+    DiffRule("NEEDS", LAYOUT, "Other tokens of a request are moved.", cause=True, advice=COMPARE),
+    DiffRule("SPANS", LAYOUT, "Spans lie at other places, because a page changes.", detail="where spans lie"),
+    DiffRule("DIGEST", LAYOUT, "A plan has another digest, and no other rule tells why."),
     DiffRule("DESCRIPTORS", COST,
              "The number of descriptors of a pair for 1,024 tokens or more, or for one state, changes."),
     DiffRule("MOVED_BYTES", COST,

@@ -32,7 +32,7 @@ UNTOLD = {
     True: "comments, which a layout, another kvplan or somebody by hand changed: compile --check compares",
 }
 # If a plan has a change of these categories, its changes that only follow from others are left out.
-NEWS = (Category.PLAN, Category.BYTES)
+NEWS = (Category.PLAN, Category.LAYOUT)
 # If a block grows by a factor so much larger or smaller than its page's, it is shown: memory changes by the block.
 APART = 1.25
 
@@ -143,8 +143,8 @@ def sections(review: Review) -> Sections:
 
 
 def _follows(change: FoldedChange, written: Set[Where]) -> bool:
-    """Whether a change of bytes follows from a changed option: each side with the change also has such an option."""
-    return change.category is Category.BYTES and {*change.where} <= written
+    """Whether a change of a layout follows from a changed option: each side with the change also has such an option."""
+    return change.category is Category.LAYOUT and {*change.where} <= written
 
 
 def _without_details(pair: PairReview) -> PairReview:

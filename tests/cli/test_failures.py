@@ -171,7 +171,7 @@ def test_a_file_that_is_no_model_says_what_it_is(tmp_path: Path, verb: str, kind
         (["diff", "{at}/index.json", "{at}"], "give its directory"),
         (["explain", "vlllm"], "did you mean 'vllm'?"),
         (["explain", "PAGE_BYTS"], "did you mean 'PAGE_BYTES'?"),
-        (["explain", "bytes"], "did you mean 'BYTES'?"),
+        (["explain", "cost"], "did you mean 'COST'?"),
         (["explain", "C999"], "those with C are C101 to C"),
     ],
 )

@@ -230,7 +230,7 @@ def test_the_action_fails_where_a_page_moves(runner: Runner, tmp_path: Path) -> 
     deployment(runner.folder, "tp=1,block=32")
     compiled(runner.folder)
     assert runner.run() == 1
-    assert "::error file=plans/ours/chat.py,title=BYTES" in runner.said
+    assert "::error file=plans/ours/chat.py,title=LAYOUT" in runner.said
     assert "`BLOCK_TOKENS`" in (tmp_path / "summary").read_text()
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls[-1].startswith("api --silent --method POST repos/o/r/issues/7/comments --field body=@")
@@ -245,7 +245,7 @@ def test_the_action_reviews_plans_that_nobody_committed(runner: Runner, tmp_path
     deployment(runner.folder, "tp=1,block=32")
     assert runner.run() == 1
     assert "::error::the committed plans are not those of the deployment" in runner.said
-    assert "::error file=plans/ours/chat.py,title=BYTES" in runner.said
+    assert "::error file=plans/ours/chat.py,title=LAYOUT" in runner.said
     summary = (tmp_path / "summary").read_text()
     assert "`BLOCK_TOKENS`" in summary
     assert "2 plans: 1 stale, 1 up to date" in summary

@@ -20,8 +20,8 @@ COSTS = {rule.id for rule in TABLE if rule.category is Category.COST}
 WHAT_THEY_MEAN = {
     Category.TEXT: {RolloutVerdict.TEXT},
     Category.PLAN: {RolloutVerdict.RELOAD},
-    Category.CONTRACT: {RolloutVerdict.RELOAD},
-    Category.BYTES: {RolloutVerdict.TOGETHER, RolloutVerdict.ONE_SIDE, RolloutVerdict.RELOAD, RolloutVerdict.REMOVED},
+    Category.LAYOUT: {RolloutVerdict.TOGETHER, RolloutVerdict.ONE_SIDE, RolloutVerdict.RELOAD},
+    Category.PAIR: {RolloutVerdict.RELOAD, RolloutVerdict.REMOVED},
 }
 
 
@@ -41,7 +41,7 @@ def test_a_case_breaks_its_rule_and_no_other(name: str) -> None:
 def test_a_case_and_its_category_mean_the_same(name: str) -> None:
     (pair,) = review(*CASES[name]).pairs
     if name not in COSTS:
-        asks_more = {RolloutVerdict.TOGETHER} if name == "COMPILE_OPTION" else set()
+        asks_more = {RolloutVerdict.TOGETHER} if name in ("COMPILE_OPTION", "FORMAT") else set()
         assert pair.verdict in (asks_more or WHAT_THEY_MEAN[RULES[name].category])
 
 

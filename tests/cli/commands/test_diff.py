@@ -143,7 +143,7 @@ def test_what_is_not_there(repository: Path, word: str) -> None:
 def test_a_directory_without_plans_is_none(repository: Path, words: list[str]) -> None:
     """A path that is wrong must not pass a pipeline, as if all plans were new."""
     Path("empty/below").mkdir(parents=True)
-    said = run("diff", *words, "--fail-on", "BYTES")
+    said = run("diff", *words, "--fail-on", "LAYOUT")
     assert (said.exit_code, "error[S021]: the directory 'empty' has no plans" in said.stderr) == (2, True)
 
 
@@ -205,7 +205,7 @@ def test_a_rename_is_no_change_and_has_no_cause(repository: Path) -> None:
         one["path"] = f"{one['sha256']}.py"
     Path("pulled/index.json").write_text(json.dumps(index))
     for words in (["plans", "pulled"], ["pulled", "plans"]):
-        said = run("diff", *words, "--fail-on", "BYTES", "--fail-on", "PLAN")
+        said = run("diff", *words, "--fail-on", "LAYOUT", "--fail-on", "PAIR")
         first = "2 plans are renamed.\n\nPlans are only renamed: engines find them by digest."
         assert (said.exit_code, said.stdout.startswith(first), "CAUSE" in said.stdout) == (0, True, False)
 
@@ -215,7 +215,7 @@ def test_a_copy_that_goes_leaves_its_plan(repository: Path) -> None:
     deployment(f"name: chat, {same}", f"name: copy, {same}")
     compiled()
     deployment(f"name: chat, {same}")
-    said = run("diff", "plans", "deploy.yaml", "--fail-on", "BYTES")
+    said = run("diff", "plans", "deploy.yaml", "--fail-on", "PAIR")
     assert (said.exit_code, "mini/chat (was copy)" in said.stdout) == (0, True)
 
 
@@ -264,7 +264,7 @@ def test_every_form_has_the_same_verdict_and_categories(repository: Path) -> Non
     answer = json.loads(said["json"])
     [plan] = answer["plans"]
     categories = ", ".join(plan["categories"])
-    assert categories == "BYTES, CONTRACT, PLAN, COST"
+    assert categories == "LAYOUT, PLAN, COST"
     assert answer["sentence"] == plan["sentence"]
     case = ElementTree.fromstring(said["junit"]).find(".//failure")
     assert case is not None
@@ -375,14 +375,14 @@ def test_a_plan_that_the_index_does_not_list_is_gone(repository: Path) -> None:
     deployment("prefill: [tp=4], decode: [tp=1]", "name: chat, prefill: [tp=2], decode: [tp=2]")
     assert run("compile", "deploy.yaml", "-o", "plans").exit_code == 0
     assert Path("plans/mini/p_tp2__d_tp1.py").is_file()
-    words = ("--fail-on", "BYTES", "--layouts", "mine")
+    words = ("--fail-on", "LAYOUT", "--layouts", "mine")
     pruned = run("diff", "git:HEAD:plans", "deploy.yaml", *words)
     git("add", ".")
     git("commit", "-qm", "without --prune")
     for new in ("plans", "git:HEAD:plans"):
         said = run("diff", "git:HEAD~1:plans", new, *words)
         assert (said.exit_code, said.stdout) == (1, pruned.stdout)
-        below = run("diff", "git:HEAD~1:plans/mini", f"{new}/mini", "--fail-on", "BYTES")
+        below = run("diff", "git:HEAD~1:plans/mini", f"{new}/mini", "--fail-on", "LAYOUT")
         assert (below.exit_code, "(was p_tp2__d_tp1)" in below.stdout) == (1, True)
 
 
@@ -444,7 +444,7 @@ def test_a_deployment_without_plans_has_an_index(repository: Path) -> None:
     Path("plans/index.json").write_text('{"format": 1, "plans": []}')
     said = run("diff", "git:HEAD", "plans")
     assert (said.exit_code, said.stdout.partition("\n")[0]) == (1, "2 plans are removed.")
-    said = run("diff", "git:HEAD", "plans", "--fail-on", "BYTES")
+    said = run("diff", "git:HEAD", "plans", "--fail-on", "PAIR")
     assert re.findall(r"pair: (\S+),", said.stdout) == ["mini/chat", "mini/p_tp2__d_tp1"], "no line accepts others, too"
 
 
@@ -610,7 +610,7 @@ def test_first_plans_are_new_before_they_are_written(repository: Path) -> None:
 
 def test_text_alone(repository: Path) -> None:
     edit("title: Mini", "title: Maxi")
-    said = run("diff", "plans", "deploy.yaml", "--fail-on", "bytes", "--fail-on", "plan")
+    said = run("diff", "plans", "deploy.yaml", "--fail-on", "layout", "--fail-on", "plan")
     assert (said.exit_code, "Only the text changes: old and new engines can talk." in said.stdout) == (0, True)
     assert "CAUSE\n  TITLE " in said.stdout
     assert "those can talk" not in said.stdout, "it is said once"
@@ -637,13 +637,13 @@ def test_what_fails(repository: Path) -> None:
     edit("decode: [tp=2]", 'decode: ["tp=2,order=nhd"]', "deploy.yaml")
     codes = {
         word: run("diff", "plans", "deploy.yaml", *(["--fail-on", word] if word else [])).exit_code
-        for word in ("", "BYTES", "axis_order", "BLOCK_TOKENS", "CONTRACT", "COST", "PLAN")
+        for word in ("", "LAYOUT", "axis_order", "BLOCK_TOKENS", "PAIR", "COST", "PLAN")
     }
-    assert codes == {"": 1, "BYTES": 1, "axis_order": 1, "BLOCK_TOKENS": 0, "CONTRACT": 0, "COST": 1, "PLAN": 0}
+    assert codes == {"": 1, "LAYOUT": 1, "axis_order": 1, "BLOCK_TOKENS": 0, "PAIR": 0, "COST": 1, "PLAN": 0}
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "github", "junit", "json"])
-@pytest.mark.parametrize("words", [[], ["--cost-growth", "10%"], ["--fail-on", "BYTES"]])
+@pytest.mark.parametrize("words", [[], ["--cost-growth", "10%"], ["--fail-on", "LAYOUT"]])
 def test_an_answer_that_fails_says_why(repository: Path, form: str, words: list[str]) -> None:
     edit("decode: [tp=2]", 'decode: ["tp=2,order=nhd"]', "deploy.yaml")
     said = run("diff", "plans", "deploy.yaml", *words, "--format", form)
@@ -651,9 +651,9 @@ def test_an_answer_that_fails_says_why(repository: Path, form: str, words: list[
     if form == "json":
         assert json.loads(said.stdout)["fails"]
     elif form == "junit":
-        assert "BYTES" in str([one.get("type") for one in ElementTree.fromstring(said.stdout).iter("failure")])
+        assert "LAYOUT" in str([one.get("type") for one in ElementTree.fromstring(said.stdout).iter("failure")])
     else:
-        assert re.search(r"Fails in 1 pair: .*BYTES", said.stdout)
+        assert re.search(r"Fails in 1 pair: .*LAYOUT", said.stdout)
 
 
 @pytest.mark.parametrize(("share", "code"), [("0%", 1), ("49 %", 1), ("100000%", 0)])
@@ -665,10 +665,10 @@ def test_a_cost_fails_beyond_its_share(repository: Path, share: str, code: int) 
 
 def test_an_exception_of_a_name_that_no_plan_has_names_the_nearest(repository: Path) -> None:
     edit("state: 128", "state: 64")
-    accept("rule: BYTES, pair: mini/chatt, reason: r", "rule: BYTES, pair: other/*, reason: r")
+    accept("rule: LAYOUT, pair: mini/chatt, reason: r", "rule: LAYOUT, pair: other/*, reason: r")
     said = " ".join(run("diff", "plans", "deploy.yaml").stdout.split())
-    assert "accepts BYTES of mini/chatt, and no plan of that name changes: did you mean 'mini/chat'?" in said
-    assert "accepts BYTES of other/*, and no plan of that name changes: remove it" in said
+    assert "accepts LAYOUT of mini/chatt, and no plan of that name changes: did you mean 'mini/chat'?" in said
+    assert "accepts LAYOUT of other/*, and no plan of that name changes: remove it" in said
 
 
 def test_pairs_that_fail_by_other_categories_are_named(repository: Path) -> None:
@@ -695,7 +695,7 @@ def test_what_an_option_changes_follows(repository: Path) -> None:
 
 
 def test_a_suggestion_is_a_word(repository: Path) -> None:
-    assert "did you mean 'BYTES'?" in run("diff", "plans", "plans", "--fail-on", "BYTE").stderr
+    assert "did you mean 'LAYOUT'?" in run("diff", "plans", "plans", "--fail-on", "LAYOUTS").stderr
 
 
 @pytest.mark.parametrize(
@@ -722,7 +722,7 @@ def test_words_that_mean_nothing(repository: Path, words: list[str]) -> None:
     assert run("diff", "plans", "plans", *words).exit_code == 2
 
 
-@pytest.mark.parametrize("words", [["--fail-on", "BYTES"], ["--fail-on", "PLAN", "--fail-on", "TOLD"]])
+@pytest.mark.parametrize("words", [["--fail-on", "LAYOUT"], ["--fail-on", "PLAN", "--fail-on", "TOLD"]])
 def test_a_share_of_a_cost_without_a_cost_is_refused(repository: Path, words: list[str]) -> None:
     """Otherwise a pipeline that sets one would pass whatever a change costs."""
     said = run("diff", "plans", "plans", *words, "--cost-growth", "10%")
@@ -941,20 +941,20 @@ def accepting(said: Result) -> list[str]:
 
 def test_what_is_accepted_does_not_fail(repository: Path) -> None:
     edit("state: 128", "state: 64")
-    accept("rule: BYTES, pair: mini/*, reason: rolled out on Monday", "rule: COST, pair: mini/chat, reason: rare")
-    said = run("diff", "plans", "deploy.yaml", "--fail-on", "BYTES")
-    assert (said.exit_code, "accepted: BYTES of mini/*: rolled out on Monday" in said.stdout) == (0, True)
+    accept("rule: LAYOUT, pair: mini/*, reason: rolled out on Monday", "rule: COST, pair: mini/chat, reason: rare")
+    said = run("diff", "plans", "deploy.yaml", "--fail-on", "LAYOUT")
+    assert (said.exit_code, "accepted: LAYOUT of mini/*: rolled out on Monday" in said.stdout) == (0, True)
     assert "Nothing fails." in said.stdout
     assert "kvplan-diff.yaml:3: accepts COST of mini/chat, which does not change: remove it" in said.stdout
-    accept("rule: BYTES, pair: mini/chat, reason: rolled out on Monday")
-    said = run("diff", "plans", "deploy.yaml", "--fail-on", "BYTES")
-    assert (said.exit_code, "Fails in 1 pair: BYTES (" in said.stdout) == (1, True)
+    accept("rule: LAYOUT, pair: mini/chat, reason: rolled out on Monday")
+    said = run("diff", "plans", "deploy.yaml", "--fail-on", "LAYOUT")
+    assert (said.exit_code, "Fails in 1 pair: LAYOUT (" in said.stdout) == (1, True)
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_what_fails_is_accepted_by_the_lines_it_shows_and_by_no_less(repository: Path, form: str) -> None:
     edit("state: 128", "state: 64")
-    words = ["diff", "plans", "deploy.yaml", "--fail-on", "BYTES", "--format", form]
+    words = ["diff", "plans", "deploy.yaml", "--fail-on", "LAYOUT", "--format", form]
     said = run(*words)
     entries = accepting(said)
     assert (said.exit_code, bool(entries)) == (1, True)
@@ -971,7 +971,7 @@ def test_what_fails_is_accepted_by_the_lines_it_shows_and_by_no_less(repository:
 
 def test_the_lines_it_shows_accept_no_other_change_by_the_same_rules(repository: Path) -> None:
     """The file lives on after a merge: it must not accept a later change, not even back to the plan of this one."""
-    words = ["diff", "git:HEAD:plans", "deploy.yaml", "--fail-on", "BYTES"]
+    words = ["diff", "git:HEAD:plans", "deploy.yaml", "--fail-on", "LAYOUT"]
     edit("decode: [tp=2]", "decode: [tp=4]", "deploy.yaml")
     entries = accepting(run(*words))
     accept(*(entry.replace("WHY", "two to four") for entry in entries))
@@ -989,7 +989,7 @@ def test_the_lines_it_shows_accept_no_other_change_by_the_same_rules(repository:
 
 
 def test_two_files_are_accepted_by_the_lines_it_shows(repository: Path) -> None:
-    words = ["diff", "plans/mini/chat.py", "plans/mini/p_tp2__d_tp1.py", "--fail-on", "BYTES"]
+    words = ["diff", "plans/mini/chat.py", "plans/mini/p_tp2__d_tp1.py", "--fail-on", "LAYOUT"]
     entries = accepting(run(*words))
     accept(*(entry.replace("WHY", "two pairs, not one") for entry in entries))
     assert run(*words).exit_code == 0
@@ -1024,9 +1024,9 @@ def test_a_hook_of_a_linked_work_tree_reads_the_folders_that_it_names(
         ("rule: [], pair: a, reason: b", "K003"),
         ("rule: [PLAN, BITES], pair: a, reason: b", "S027"),
         ("rule: BITES, pair: a, reason: b", "S027"),
-        ("rule: BYTES, pair: a", "K002"),
-        ("rule: BYTES, pair: a, reason: b, why: c", "K001"),
-        ("rule: BYTES, pair: a, reason: [b]", "K003"),
+        ("rule: LAYOUT, pair: a", "K002"),
+        ("rule: LAYOUT, pair: a, reason: b, why: c", "K001"),
+        ("rule: LAYOUT, pair: a, reason: [b]", "K003"),
     ],
 )
 def test_exceptions_that_cannot_be_read_have_their_places(repository: Path, row: str, code: str) -> None:
@@ -1042,7 +1042,7 @@ def test_a_file_whose_last_exception_was_removed_has_none(repository: Path, text
     assert (said.exit_code, said.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("text", ["- {rule: BYTES, pair: a, reason: b}\n", "kvplan: 1\n", "accept: BYTES\n"])
+@pytest.mark.parametrize("text", ["- {rule: LAYOUT, pair: a, reason: b}\n", "kvplan: 1\n", "accept: LAYOUT\n"])
 def test_a_file_of_exceptions_is_not_taken_for_a_layout(repository: Path, text: str) -> None:
     Path("kvplan-diff.yaml").write_text(text)
     said = run("diff", "plans", "plans")
@@ -1090,9 +1090,9 @@ def test_a_refused_pair_has_the_name_of_its_plan(repository: Path) -> None:
 
 def test_an_exception_for_a_refused_pair_is_not_judged(repository: Path) -> None:
     edit("prefill: [tp=2], decode: [tp=2]", "prefill: [tp=2], decode: [tp=3]", "deploy.yaml")
-    accept("rule: BYTES, pair: mini/chat, reason: r")
+    accept("rule: LAYOUT, pair: mini/chat, reason: r")
     said = run("diff", "plans", "deploy.yaml")
-    assert (said.exit_code, "accepts BYTES" in said.stdout) == (3, False)
+    assert (said.exit_code, "accepts LAYOUT" in said.stdout) == (3, False)
 
 
 @pytest.mark.parametrize("old", ["git:HEAD", "git:HEAD:first"])
@@ -1190,12 +1190,12 @@ def test_annotations(repository: Path) -> None:
     lines = run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "github").stdout.splitlines()
     assert lines[0].startswith("::notice title=kvplan diff::2 plans change")
     assert [line.partition("::EXTENT")[0] for line in lines[1:]] == [
-        "::error file=plans/mini/chat.py,title=BYTES%2C COST",
-        "::error file=plans/mini/p_tp2__d_tp1.py,title=BYTES%2C COST",
+        "::error file=plans/mini/chat.py,title=LAYOUT%2C COST",
+        "::error file=plans/mini/p_tp2__d_tp1.py,title=LAYOUT%2C COST",
     ]
     compiled()
-    lines = run("diff", "git:HEAD", "plans", "--format", "github", "--fail-on", "CONTRACT").stdout.splitlines()
-    assert lines[1].startswith("::notice file=plans/mini/chat.py,title=BYTES%2C COST::EXTENT")
+    lines = run("diff", "git:HEAD", "plans", "--format", "github", "--fail-on", "PAIR").stdout.splitlines()
+    assert lines[1].startswith("::notice file=plans/mini/chat.py,title=LAYOUT%2C COST::EXTENT")
     git("commit", "-qam", "state")
     lines = run("diff", "git:HEAD~1", "git:HEAD:plans", "--format", "github").stdout.splitlines()
     assert lines[1].startswith("::error file=plans/mini/chat.py,")
@@ -1236,7 +1236,7 @@ def test_every_rule_is_explained(rule: str) -> None:
     assert f"What to do: {RULES[rule].todo}" in told
 
 
-@pytest.mark.parametrize("word", ["READS", "READERS", "STAGES", "TOLD", "PAGE_BYTES", "PLAN", "CONTRACT", "BYTES"])
+@pytest.mark.parametrize("word", ["READS", "READERS", "STAGES", "TOLD", "PAGE_BYTES", "PLAN", "LAYOUT"])
 def test_advice_is_to_follow_the_verdict(word: str) -> None:
     """Both plans stay in the index while engines restart; only the verdict `reload` replaces the old one."""
     said = " ".join(run("explain", word).stdout.split())
@@ -1264,7 +1264,7 @@ def test_every_word_of_an_answer_is_explained(word: str) -> None:
 
 
 def test_the_page_of_a_file_that_is_no_mapping_says_how_exceptions_begin(repository: Path) -> None:
-    Path("kvplan-diff.yaml").write_text("- rule: BYTES\n")
+    Path("kvplan-diff.yaml").write_text("- rule: LAYOUT\n")
     assert "error[Y013]" in run("diff", "plans", "plans").stderr
     assert "kvplan-diff.yaml one that begins with `accept:`" in " ".join(run("explain", "Y013").stdout.split())
 
