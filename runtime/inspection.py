@@ -55,13 +55,13 @@ class SliceState:
 class PartState:
     """The progress of a request with one prefill `worker`. docs/runtime.md has a drawing of the phases.
 
-    `pin` is the number of the hold, None until the worker confirms it. `moved_bytes` have arrived. `writes` is True
+    `hold` is the number of the worker's hold, None until it confirms it. `moved_bytes` have arrived. `writes` is True
     from the request to write until the worker stops. `reads` counts slices of a failed request that may still move.
     """
 
     worker: int
     phase: str
-    pin: int | None
+    hold: int | None
     moved_bytes: int
     writes: bool
     reads: int
@@ -95,7 +95,7 @@ class PrefillEngineState:
 
 @dataclass(frozen=True, slots=True)
 class HoldState:
-    """A request whose blocks a prefill worker keeps, by the number of its `pin`.
+    """A hold of a prefill worker, by its `number`: it keeps the blocks of `request`.
 
     `phase` is held, withdrawn (no claims are taken) or over (its blocks are still being written to a decode worker).
     Unless it is over, its blocks are kept until `until`, or longer if decode claims it again; -inf says that no claim
@@ -104,7 +104,7 @@ class HoldState:
     """
 
     request: str
-    pin: int
+    number: int
     phase: str
     until: float
     promises: tuple[tuple[int, str, float], ...]
@@ -114,10 +114,13 @@ class HoldState:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The readable part of a held request: it is `whole`, or `computed` of the `chunks` offered so far are readable."""
+    """The readable part of a held request: it is `whole`, or `computed` of the `chunks` offered so far are readable.
+
+    `hold` is the number of the hold.
+    """
 
     request: str
-    pin: int
+    hold: int
     whole: bool
     chunks: int
     computed: int

@@ -1,6 +1,6 @@
 """Messages between workers that have met, sealed like cards, and the form of block tables in them.
 
-A decode worker claims a request and receives the number of its pin, which names the hold until its end. Decoding checks
+A decode worker claims a request and receives the number of its hold. Decoding checks
 the types in a message; the code that uses its numbers checks them.
 """
 
@@ -27,6 +27,9 @@ FARTHEST = 1 << 62
 # The most bytes of a note: enough for the auxiliary data of a request with the most logprobs that an engine returns.
 LONGEST_NOTE = 1 << 16
 ORDER = np.dtype("<i8")
+
+# The key of a hold's number in messages that are maps.
+HOLD = "pin"
 
 # Bounded, because workers store the names of requests that messages mention.
 RequestId = Annotated[str, msgspec.Meta(max_length=LONGEST_ID)]
@@ -90,10 +93,10 @@ class LossReason(TextEnum):
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, tag="claimed"):
-    """A request is kept for one lease from when prefill read the claim, under this pin."""
+    """A request is kept for one lease from when prefill read the claim. `hold` is its number."""
 
     request: RequestId
-    pin: int
+    hold: int
 
 
 class NotYet(msgspec.Struct, frozen=True, array_like=True, tag="not yet"):
@@ -200,13 +203,13 @@ class WriteRequest(msgspec.Struct, frozen=True, tag="write"):
 class Offer(msgspec.Struct, frozen=True, tag="offer"):
     """Prefill: tokens [first, end) of a request are ready, in all layers or in `layers`, in the pages of `tables`.
 
-    `number` counts the offers of a pin from 0. The `last` one also offers states and rings. Without `tokens` it offers
+    `number` counts the offers of a hold from 0. The `last` one also offers states and rings. Without `tokens` it offers
     the whole request. With `only`, decode must read only pages that `tables` name: the request's name was held before,
     so the blocks that decode knows may be those of an earlier hold.
     """
 
     request: RequestId
-    pin: int
+    hold: int = msgspec.field(name=HOLD)
     number: int
     tokens: tuple[int, int] | None
     layers: Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_LAYERS)] | None
@@ -219,7 +222,7 @@ class Written(msgspec.Struct, frozen=True, tag="written"):
     """Prefill: this worker has written all of a request that the decode worker needs from it: `size` bytes."""
 
     request: RequestId
-    pin: int
+    hold: int = msgspec.field(name=HOLD)
     size: int
 
 
@@ -245,7 +248,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """
 
     request: RequestId
-    pin: int
+    hold: int = msgspec.field(name=HOLD)
     attempt: int
     sums: Sums = ()
     sample: tuple[int, int] | None = None
@@ -253,7 +256,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Confirmed(msgspec.Struct, frozen=True, tag="confirmed"):
-    """Prefill: the answer to Done if its pin lasted unwithdrawn and the checksums agree. Otherwise it is Failed.
+    """Prefill: the answer to Done if its hold lasted unwithdrawn and the checksums agree. Otherwise it is Failed.
 
     `note` is what the prefill engine attached to the request.
     """

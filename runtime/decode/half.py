@@ -204,4 +204,4 @@ def _request(load: Load, driver: DecodeDriver) -> RequestState:
 
 def _part(part: LoadPart, driver: DecodeDriver) -> PartState:
     reads = driver.reads.left(part)
-    return PartState(part.worker, part.phase.name.lower(), part.pin, part.arrived, part.writes, reads)
+    return PartState(part.worker, part.phase.name.lower(), part.hold, part.arrived, part.writes, reads)

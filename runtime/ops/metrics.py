@@ -85,8 +85,8 @@ COUNTERS = (
         tuple(sorted(errors.BY_CODE)),
     ),
     Metric(
-        "ended_leases",
-        "Requests whose blocks became free: all was read, the lease ended, or prefill gave it up.",
+        "ended_holds",
+        "Holds that ended, their blocks free: all was read, the lease ended, or prefill gave it up.",
         "end",
         ("expired", "finished", "withdrawn"),
     ),
@@ -97,7 +97,7 @@ HISTOGRAMS = (
     Metric("handshake_duration_seconds", "Time to meet a peer, in seconds."),
 )
 GAUGES = (
-    Metric("held_leases", "Requests that prefill holds, or released() has not returned; at most Limits.requests."),
+    Metric("holds", "Requests that prefill holds, or released() has not returned; at most Limits.requests."),
     Metric("quarantined_bytes", "Bytes of blocks that a failed transfer may still write, in bytes."),
     Metric("in_flight_bytes", "Bytes posted and not yet arrived, in bytes."),
     Metric("peers", "Peers connected now."),

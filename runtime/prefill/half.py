@@ -154,7 +154,7 @@ class PrefillHalf(Half):
 
     @property
     def busy(self) -> bool:
-        return self.core.leases.pinned() > 0
+        return self.core.leases.held() > 0
 
     def in_use(self) -> str:
         if not self.busy:
@@ -209,7 +209,7 @@ class PrefillHalf(Half):
 
     def _free(self, released: Released) -> None:
         """Record that the blocks of a request are free."""
-        self._counters.add("ended_leases", end=released.why)
+        self._counters.add("ended_holds", end=released.why)
         self.spans.end(released.request, released.why, "not all have read it" if released.why == "expired" else "")
         self._unreported.append(released)
 
@@ -230,7 +230,7 @@ def _reader(session: Session, peer: str | None) -> ReaderState:
 
 
 def _source(source: SourceRequest) -> SourceState:
-    return SourceState(source.request, source.pin, source.whole, len(source.chunks), source.ready)
+    return SourceState(source.request, source.hold, source.whole, len(source.chunks), source.ready)
 
 
 def _write(write: RequestWrite, mover: Mover[WriteKey]) -> WriteState:

@@ -22,7 +22,7 @@ from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
 from kvplan.runtime.plans.catalog import PlanSource
 from kvplan.runtime.protocol.effects import WriteKey
-from kvplan.runtime.protocol.pins import Claimant
+from kvplan.runtime.protocol.holds import Claimant
 from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.staging.lent import PeerStage

@@ -71,7 +71,7 @@ class PrefillWorker(OwnedWorker):
             raise
         self.address = server.address
         half.gauges = [
-            self.counters.gauge("held_leases", half.held),
+            self.counters.gauge("holds", half.held),
             self.counters.gauge("peers", lambda: len(half.driver.peers)),
             self.counters.gauge("unready_workers", lambda: bool(self.unready())),
             self.counters.gauge("in_flight_bytes", lambda: half.context.admission.in_flight()),

@@ -134,13 +134,13 @@ class Announcer:
 
 def _offers(source: SourceRequest, announced: int) -> Iterator[wire.Offer]:
     """Yield the offers of a request after the first `announced`."""
-    name, pin, only = source.request, source.pin, source.names_all
+    name, hold, only = source.request, source.hold, source.names_all
     if source.tokens is None:
         if source.whole and not announced:
-            yield wire.Offer(name, pin, 0, None, None, wire.pack(source.tables or {}), True, only)
+            yield wire.Offer(name, hold, 0, None, None, wire.pack(source.tables or {}), True, only)
         return
     for number, chunk in enumerate(source.chunks[announced : source.ready], announced):
-        yield wire.Offer(name, pin, number, chunk.tokens, _layers(chunk), wire.pack(chunk.tables), chunk.last, only)
+        yield wire.Offer(name, hold, number, chunk.tokens, _layers(chunk), wire.pack(chunk.tables), chunk.last, only)
 
 
 def _layers(chunk: Chunk) -> tuple[int, ...] | None:

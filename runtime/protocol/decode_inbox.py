@@ -82,7 +82,7 @@ class DecodeInbox:
 
     def _answer(self, load: Load, part: LoadPart, answer: wire.ClaimAnswer) -> None:
         if isinstance(answer, wire.Claimed):
-            self._loads.claimed(load, part, answer.pin)
+            self._loads.claimed(load, part, answer.hold)
         elif isinstance(answer, wire.NotYet):
             self._not_yet(load, part, answer.held)
         elif isinstance(answer, wire.Lost) and part.phase is not Phase.CONFIRMED:
@@ -98,7 +98,7 @@ class DecodeInbox:
             self._loads.or_fail(part, self._loads.claim, load, part)
 
     def _offer(self, load: Load, part: LoadPart, offer: wire.Offer) -> MessageKind:
-        if offer.pin != part.pin:
+        if offer.hold != part.hold:
             return MessageKind.STALE
         if not TRANSFER.takes(part.phase, Event.OFFERED) or offer.number < part.offers or not load.streamed:
             return MessageKind.DUPLICATE
@@ -124,7 +124,7 @@ class DecodeInbox:
         return MessageKind.BUFFER_RETURNED
 
     def _written(self, load: Load, part: LoadPart, written: wire.Written) -> MessageKind:
-        if not part.writes or part.pin != written.pin:
+        if not part.writes or part.hold != written.hold:
             return MessageKind.STALE
         if not TRANSFER.takes(part.phase, Event.WRITTEN):
             return refused(part.phase, Event.WRITTEN)

@@ -10,7 +10,7 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.errors import LeaseError, WithdrawnError
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.effects import Compare
-from kvplan.runtime.protocol.pins import LONG_AGO
+from kvplan.runtime.protocol.holds import LONG_AGO
 from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.readers import Reader, Session
 
@@ -29,7 +29,7 @@ class Confirmations:
         """Answer a Done at once, or have its checksums compared first. Returns the kind that it is counted as."""
         key, source = (session.reader, done.request), self._state.sources.get(done.request)
         has_sums = bool(done.sums) or done.sample is not None
-        if not (has_sums and self._state.leases.lasts(done.request, done.pin)):
+        if not (has_sums and self._state.leases.lasts(done.request, done.hold)):
             return self._answer(session.reader, done, None)
         if key in self._all or len(self._all) >= self._most:
             text = "too many checksums are being compared: ask again"
@@ -63,21 +63,21 @@ class Confirmations:
                 self._renew(reader, done)
 
     def _renew(self, reader: Reader, done: wire.Done) -> None:
-        self._state.leases.renew(done.request, done.pin, reader.claimant, self._state.now)
+        self._state.leases.renew(done.request, done.hold, reader.claimant, self._state.now)
 
     def _answer(self, reader: Reader, done: wire.Done, error: KvplanError | None) -> MessageKind:
         state = self._state
-        # Once the pin is over, the blocks may hold another request, so only the lease's error is right.
-        if error is not None and state.leases.lasts(done.request, done.pin):
+        # Once the hold is over, the blocks may hold another request, so only the lease's error is right.
+        if error is not None and state.leases.lasts(done.request, done.hold):
             state.fail(reader, done.request, error, done.attempt)
             return MessageKind.UNLIKE
         if (session := state.sessions.get(reader)) is not None:
             session.forget(done.request)
-        if state.leases.withdrawn(done.request, done.pin):
+        if state.leases.withdrawn(done.request, done.hold):
             error = WithdrawnError(f"request {done.request} was given up while it was read")
             state.fail(reader, done.request, error, done.attempt)
             return state.leases.leave(done.request, reader.claimant)
-        kind, problem = state.leases.done(done.request, done.pin, reader.claimant, reader.contract)
+        kind, problem = state.leases.done(done.request, done.hold, reader.claimant, reader.contract)
         if problem:
             state.fail(reader, done.request, LeaseError(problem), done.attempt)
         else:

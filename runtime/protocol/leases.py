@@ -1,13 +1,13 @@
 """Leases: until when a prefill worker keeps a request's blocks. The worker alone decides.
 
-A hold makes a pin. A reader's claim is promised the blocks for one lease from then; its Done or Leave ends the promise.
-The pin lapses (`Pin.due`) one lease after the hold, or the last offer, claim or comparison of checksums; or with its
+A reader's claim is promised the blocks for one lease from then; its Done or Leave ends the promise.
+The hold lapses (`Hold.due`) one lease after the hold, or the last offer, claim or comparison of checksums; or with its
 last promise once a whole run has said Done or the engine withdrew the request. Only `Leases.expire` ends it by time,
 after all renewals were read. The blocks are released when no push of this worker reads them any more.
 
 The protocol is that of C. Gray and D. Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file
-cache consistency" (SOSP 1989). Theirs is safe while clocks do not drift apart, ours also if they do: each pin has a
-number that no other pin has. A reader learns it before its first read and names it after its last one: if that pin is
+cache consistency" (SOSP 1989). Theirs is safe while clocks do not drift apart, ours also if they do: each hold has a
+number that no other hold has. A reader learns it before its first read and names it after its last one: if that hold is
 still there, it was there all the time. So a lease decides when unclaimed blocks are free, never whether what was read
 is right.
 """
@@ -26,16 +26,16 @@ from kvplan.runtime.control.messages import LEASE_RANGE, Claimed, LossReason, Lo
 from kvplan.runtime.errors import HandleError, LeaseError, LimitedError
 from kvplan.runtime.inspection import HoldState
 from kvplan.runtime.ops.metrics import MessageKind
-from kvplan.runtime.protocol.pins import LONG_AGO, MOST_RUNS, Claimant, Pin, PinEvent, PinPhase
+from kvplan.runtime.protocol.holds import LONG_AGO, MOST_RUNS, Claimant, Hold, HoldEvent, HoldPhase
 
-# Released pins that are remembered.
+# Released holds that are remembered.
 REMEMBERED = 1 << 16
 # The run and plan that have read a request without readers.
 NOBODY = "", ""
 
 
-class PastPin(NamedTuple):
-    """A pin that was released."""
+class PastHold(NamedTuple):
+    """A hold that was released."""
 
     number: int
     reason: LossReason
@@ -51,41 +51,41 @@ class Released:
 
 
 class Leases:
-    """The pins of a prefill worker. Times are seconds of one clock.
+    """The holds of a prefill worker. Times are seconds of one clock.
 
-    `past` are the last 65,536 pins that were released, by request. `uncollected` are requests whose release no caller
+    `past` are the last 65,536 holds that were released, by request. `uncollected` are requests whose release no caller
     knows of yet: they cannot be held again.
 
     Only `expire` ends leases by time, so that none ends before its renewal is read. If the clock jumps forward, leases
-    end early, and `done` returns that the pin has not lasted.
+    end early, and `done` returns that the hold has not lasted.
     """
 
     def __init__(self, seconds: float, most: int = 4096, first: int = 0) -> None:
-        """Keep at most `most` requests, for leases of `seconds`. The first pin has number `first`.
+        """Keep at most `most` requests, for leases of `seconds`. The first hold has number `first`.
 
         Choose `first` at random, so that no earlier process used these numbers. Raises BadRequestError.
         """
         self._seconds, self._most, self._next = checked_lease(seconds), most, first
-        self.past, self.uncollected = OrderedDict[str, PastPin](), dict[str, None]()
-        self._pins, self._expired_until = dict[str, Pin](), LONG_AGO
+        self.past, self.uncollected = OrderedDict[str, PastHold](), dict[str, None]()
+        self._holds, self._expired_until = dict[str, Hold](), LONG_AGO
         self._ended: list[Lost | Released] = []
-        # A heap of (time, request) to check. An entry is outdated if its time is not the pin's `next_look`.
+        # A heap of (time, request) to check. An entry is outdated if its time is not the hold's `next_look`.
         self._timers: list[tuple[float, str]] = []
 
-    def pin(self, request: str, now: float) -> int:
+    def hold(self, request: str, now: float) -> int:
         """Keep a request's blocks for one lease, unless all have read it or it is withdrawn before.
 
-        Returns the pin's number, which no other pin has.
+        Returns the hold's number, which no other hold has.
 
-        Raises HandleError if the request is pinned, or its release is not `collected` yet; LimitedError above `most`.
+        Raises HandleError if the request is held, or its release is not `collected` yet; LimitedError above `most`.
         """
         return self._add(request, now + self._seconds).number
 
     def release_unread(self, request: str) -> None:
-        """Release a request at once, as finished, because it has no readers. Raises what `pin` raises."""
-        pin = self._add(request, math.inf)
-        pin.finished.add(NOBODY)
-        self._update(pin)
+        """Release a request at once, as finished, because it has no readers. Raises what `hold` raises."""
+        hold = self._add(request, math.inf)
+        hold.finished.add(NOBODY)
+        self._update(hold)
 
     def collected(self, requests: Iterable[str]) -> None:
         """Allow these requests to be held again: callers know that they are released."""
@@ -94,7 +94,7 @@ class Leases:
 
     def offered(self, request: str, now: float) -> None:
         """Begin the lease of a held request again, because more of it was offered."""
-        self._pins[request].extend(now + self._seconds)
+        self._holds[request].extend(now + self._seconds)
 
     def claim(self, request: str, claimant: Claimant, contract: frozenset[int], claimed_at: float) -> Claimed | Lost:
         """Promise a claimant the blocks for one lease from when its claim was read, or return why not."""
@@ -103,161 +103,161 @@ class Leases:
 
     def promise(self, request: str, claimant: Claimant, claimed_at: float) -> Claimed:
         """Promise the blocks to a claimant that nothing `refuses`, for one lease from when its claim was read."""
-        pin = self._pins[request]
-        pin.make_room(claimant, self._expired_until)
-        pin.promise(claimant, claimed_at + self._seconds)
-        return Claimed(request, pin.number)
+        hold = self._holds[request]
+        hold.make_room(claimant, self._expired_until)
+        hold.promise(claimant, claimed_at + self._seconds)
+        return Claimed(request, hold.number)
 
     def refuses(self, request: str, claimant: Claimant, contract: frozenset[int]) -> Lost | None:
         """Return why a claim is refused, or None."""
         if claimant.worker not in contract:
             return Lost(request, LossReason.UNEXPECTED, _stranger(claimant, contract))
-        if (pin := self._kept(request)) is None or pin.phase is PinPhase.WITHDRAWN:
+        if (hold := self._kept(request)) is None or hold.phase is HoldPhase.WITHDRAWN:
             return _lost(request, self._known(request))
-        if runs := pin.runs_in_the_way(claimant, self._expired_until):
+        if runs := hold.runs_in_the_way(claimant, self._expired_until):
             text = f"claimed by {', '.join(runs)}: request {request} is read by {MOST_RUNS} runs already"
             return Lost(request, LossReason.CROWDED, text)
-        if claimant in pin.promises and not pin.has_claimed(claimant):
+        if claimant in hold.promises and not hold.has_claimed(claimant):
             text = f"decode worker {claimant.worker} has claimed request {request} over a later connection"
             return Lost(request, LossReason.UNEXPECTED, text)
         return None
 
     def renew(self, request: str, number: int, claimant: Claimant, now: float) -> None:
-        """Promise the blocks for one lease from `now`, if this pin is held and was promised to the claimant."""
-        pin = self._kept(request, number)
-        if pin is not None and pin.phase is PinPhase.HELD and pin.has_claimed(claimant):
-            pin.promise(claimant, now + self._seconds)
+        """Promise the blocks for one lease from `now` to a claimant of this hold, unless it is over or withdrawn."""
+        hold = self._kept(request, number)
+        if hold is not None and hold.phase is HoldPhase.HELD and hold.has_claimed(claimant):
+            hold.promise(claimant, now + self._seconds)
 
     def done(self, request: str, number: int, claimant: Claimant, contract: frozenset[int]) -> tuple[MessageKind, str]:
-        """End a claimant's promise: it has read all. Returns the kind of its Done, and why the pin has not lasted.
+        """End a claimant's promise: it has read all. Returns the kind of its Done, and why the hold has not lasted.
 
-        The reason is empty if the pin has lasted. If not, the claimant may have read other bytes.
+        The reason is empty if the hold has lasted. If not, the claimant may have read other bytes.
         """
         if (refused := _refused(request, self._known(request), number, claimant, contract)) is not None:
             return refused
-        pin = self._pins[request]
-        kind = pin.count_done(claimant, contract)
-        self._update(pin)
+        hold = self._holds[request]
+        kind = hold.count_done(claimant, contract)
+        self._update(hold)
         return kind, ""
 
     def leave(self, request: str, claimant: Claimant) -> MessageKind:
         """End the promise of a claimant that gives the request up. Returns left, stale, late or unknown."""
-        if (pin := self._kept(request)) is None:
+        if (hold := self._kept(request)) is None:
             return MessageKind.LATE if self._known(request) else MessageKind.UNKNOWN
-        if not pin.has_claimed(claimant):
+        if not hold.has_claimed(claimant):
             return MessageKind.STALE
-        pin.end_promise(claimant)
-        self._update(pin)
+        hold.end_promise(claimant)
+        self._update(hold)
         return MessageKind.LEFT
 
     def begin_write(self, request: str) -> None:
         """Keep the blocks until the matching `end_write`, because a push reads them. Raises LeaseError if not held."""
-        if (pin := self._kept(request)) is None:
+        if (hold := self._kept(request)) is None:
             raise LeaseError(f"request {request} cannot be written: {self.why_ended(request)}")
-        pin.writers += 1
+        hold.writers += 1
 
     def end_write(self, request: str) -> None:
         """Note that a push reads the blocks no more. Raises HandleError if the request is not being written."""
-        pin = self._pins.get(request)
-        if pin is None or not pin.writers:
+        hold = self._holds.get(request)
+        if hold is None or not hold.writers:
             raise HandleError(f"request {request} is not being written: end once what was begun once")
-        pin.writers -= 1
-        self._update(pin)
+        hold.writers -= 1
+        self._update(hold)
 
     def why_ended(self, request: str) -> str:
-        """Return why a request is held no more: it was given up, or its pin is over; or that it never was held."""
+        """Return why a request is held no more: it was given up, or its hold is over; or that it never was."""
         return _lost(request, self._known(request)).text
 
     def lasts(self, request: str, number: int) -> bool:
-        """Return whether this pin of a request is not over, as of the last `expire`."""
+        """Return whether this hold of a request is not over, as of the last `expire`."""
         return self._kept(request, number) is not None
 
     def withdrawn(self, request: str, number: int) -> bool:
-        """Return whether this pin of a request was withdrawn and is not over."""
-        pin = self._kept(request, number)
-        return pin is not None and pin.phase is PinPhase.WITHDRAWN
+        """Return whether this hold of a request was withdrawn and is not over."""
+        hold = self._kept(request, number)
+        return hold is not None and hold.phase is HoldPhase.WITHDRAWN
 
     def withdraw(self, request: str) -> None:
-        """Refuse further claims, and release when the last promise ends. Raises HandleError if it was never pinned."""
-        pin = self._pins.get(request)
+        """Refuse further claims, and release when the last promise ends. Raises HandleError if it was never held."""
+        hold = self._holds.get(request)
         if self._known(request) is None:
             raise HandleError(f"request {request} cannot be withdrawn: {_lost(request, None).text}")
-        if pin is not None and pin.phase is PinPhase.HELD:
-            pin.on(PinEvent.WITHDRAWN)
-            self._update(pin)
+        if hold is not None and hold.phase is HoldPhase.HELD:
+            hold.on(HoldEvent.WITHDRAWN)
+            self._update(hold)
 
     def expire(self, heard_until: float) -> None:
         """End the leases that are due by `heard_until`. The caller has read every message that came until then."""
         self._expired_until = max(self._expired_until, heard_until)
         while self._timers and self._timers[0][0] <= heard_until:
             time, request = heapq.heappop(self._timers)
-            pin = self._pins.get(request)
-            if pin is not None and pin.next_look == time:
-                pin.next_look = math.inf
-                self._update(pin, heard_until)
+            hold = self._holds.get(request)
+            if hold is not None and hold.next_look == time:
+                hold.next_look = math.inf
+                self._update(hold, heard_until)
 
     def take_ended(self) -> list[Lost | Released]:
-        """Return the pins that lapsed since the last call, and those that were released: a push may be between both."""
+        """Return the holds that ended and those that were released since the last call: a push may be between both."""
         ended, self._ended = self._ended, []
         return ended
 
     def holds(self) -> tuple[HoldState, ...]:
-        """Return the states of all pins."""
-        return tuple(map(_state, self._pins.values()))
+        """Return the states of all holds."""
+        return tuple(map(_state, self._holds.values()))
 
-    def pinned(self) -> int:
-        """Return how many requests are pinned. Safe to call from any thread."""
-        return len(self._pins)
+    def held(self) -> int:
+        """Return how many requests are held. Safe to call from any thread."""
+        return len(self._holds)
 
     def occupied(self) -> int:
-        """Return how many requests count against the limit: pinned, or released and not collected; from any thread."""
-        return len(self._pins) + len(self.uncollected)
+        """Return how many requests count against the limit: held, or released and not collected; from any thread."""
+        return len(self._holds) + len(self.uncollected)
 
-    def _add(self, request: str, lease_end: float) -> Pin:
-        """Add a pin. Raises what `pin` raises."""
-        if request in self._pins or request in self.uncollected:
+    def _add(self, request: str, lease_end: float) -> Hold:
+        """Add a hold. Raises what `hold` raises."""
+        if request in self._holds or request in self.uncollected:
             raise HandleError(f"request {request} is held: hold it again when released() has reported it")
         if self.occupied() >= self._most:
             raise LimitedError(f"{self._most} requests are held, or not yet taken from released(): no more may be")
-        pin = self._pins[request] = Pin(request, self._next, lease_end)
+        hold = self._holds[request] = Hold(request, self._next, lease_end)
         self._next += 1
         self.past.pop(request, None)
-        self._update(pin)
-        return pin
+        self._update(hold)
+        return hold
 
-    def _kept(self, request: str, number: int | None = None) -> Pin | None:
-        """Return the request's pin, if it is not over and, with a `number`, has this number."""
-        pin = self._pins.get(request)
-        return None if pin is None or pin.over or number not in (None, pin.number) else pin
+    def _kept(self, request: str, number: int | None = None) -> Hold | None:
+        """Return the request's hold, if it is not over and, with a `number`, has this number."""
+        hold = self._holds.get(request)
+        return None if hold is None or hold.over or number not in (None, hold.number) else hold
 
-    def _known(self, request: str) -> Pin | PastPin | None:
-        return self._pins.get(request) or self.past.get(request)
+    def _known(self, request: str) -> Hold | PastHold | None:
+        return self._holds.get(request) or self.past.get(request)
 
-    def _update(self, pin: Pin, heard_until: float = LONG_AGO) -> None:
-        """Let a pin lapse that is due by `heard_until`; release it if no push reads it; set when to check it next.
+    def _update(self, hold: Hold, heard_until: float = LONG_AGO) -> None:
+        """Let a hold lapse that is due by `heard_until`; release it if no push reads it; set when to check it next.
 
-        Without `heard_until`, only a pin that waits for no time lapses.
+        Without `heard_until`, only a hold that waits for no time lapses.
         """
-        due = pin.due()
-        if not pin.over and due <= heard_until:
-            pin.lapse()
-            self._ended.append(_lost(pin.request, pin))
-        if pin.phase is PinPhase.OVER and not pin.writers:
-            self._release(pin)
-        if not pin.over and due < pin.next_look:
-            pin.next_look = due
-            heapq.heappush(self._timers, (due, pin.request))
+        due = hold.due()
+        if not hold.over and due <= heard_until:
+            hold.lapse()
+            self._ended.append(_lost(hold.request, hold))
+        if hold.phase is HoldPhase.OVER and not hold.writers:
+            self._release(hold)
+        if not hold.over and due < hold.next_look:
+            hold.next_look = due
+            heapq.heappush(self._timers, (due, hold.request))
 
-    def _release(self, pin: Pin) -> None:
-        pin.on(PinEvent.FREED)
-        del self._pins[pin.request]
-        self._ended.append(Released(pin.request, pin.reason))
-        self.past[pin.request] = PastPin(pin.number, pin.reason, frozenset(pin.finished))
+    def _release(self, hold: Hold) -> None:
+        hold.on(HoldEvent.FREED)
+        del self._holds[hold.request]
+        self._ended.append(Released(hold.request, hold.reason))
+        self.past[hold.request] = PastHold(hold.number, hold.reason, frozenset(hold.finished))
         if len(self.past) > REMEMBERED:
             self.past.popitem(last=False)
-        self.uncollected[pin.request] = None
-        if len(self._timers) > 1024 + 4 * len(self._pins):
-            self._timers = [(pin.next_look, name) for name, pin in self._pins.items() if pin.next_look < math.inf]
+        self.uncollected[hold.request] = None
+        if len(self._timers) > 1024 + 4 * len(self._holds):
+            self._timers = [(hold.next_look, name) for name, hold in self._holds.items() if hold.next_look < math.inf]
             heapq.heapify(self._timers)
 
 
@@ -270,42 +270,42 @@ def checked_lease(seconds: object) -> float:
 
 
 def _refused(
-    request: str, pin: Pin | PastPin | None, number: int, claimant: Claimant, contract: frozenset[int]
+    request: str, hold: Hold | PastHold | None, number: int, claimant: Claimant, contract: frozenset[int]
 ) -> tuple[MessageKind, str] | None:
     """Return the kind of a Done that is refused, and why; None if it is accepted."""
     if claimant.worker not in contract:
         return MessageKind.UNEXPECTED, _stranger(claimant, contract)
-    if pin is None:
-        return MessageKind.UNKNOWN, _lost(request, pin).text
-    if pin.number != number:
-        text = f"request {request} was read under pin {number}, and has pin {pin.number}: read again"
+    if hold is None:
+        return MessageKind.UNKNOWN, _lost(request, hold).text
+    if hold.number != number:
+        text = f"request {request} was read under hold {number}, and is now hold {hold.number}: read again"
         return MessageKind.STALE, text
-    if isinstance(pin, PastPin) or pin.over:
-        again = claimant.run_and_plan in pin.finished
-        return MessageKind.DUPLICATE if again else MessageKind.LATE, _lost(request, pin).text
-    if not pin.has_claimed(claimant):
+    if isinstance(hold, PastHold) or hold.over:
+        again = claimant.run_and_plan in hold.finished
+        return MessageKind.DUPLICATE if again else MessageKind.LATE, _lost(request, hold).text
+    if not hold.has_claimed(claimant):
         text = f"decode worker {claimant.worker} of run {claimant.run} has not claimed request {request}"
         return MessageKind.STALE, f"{text} over this connection"
     return None
 
 
-def _lost(request: str, pin: Pin | PastPin | None) -> Lost:
+def _lost(request: str, hold: Hold | PastHold | None) -> Lost:
     """Return the message that a request is not kept, and why."""
-    if pin is None:
+    if hold is None:
         text = f"request {request} is not held here, nor among the last {REMEMBERED} that were"
         advice = "call hold or open on every prefill worker first"
         return Lost(request, LossReason.UNKNOWN, f"{text}: {advice}")
-    if isinstance(pin, Pin) and pin.phase is PinPhase.WITHDRAWN:
+    if isinstance(hold, Hold) and hold.phase is HoldPhase.WITHDRAWN:
         return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has given up request {request}")
-    given_up = pin.reason is LossReason.WITHDRAWN
+    given_up = hold.reason is LossReason.WITHDRAWN
     advice = "ask another engine, or compute it" if given_up else "have it held again, and ask again"
-    return Lost(request, pin.reason, f"pin {pin.number} of request {request} is over, {pin.reason}: {advice}")
+    return Lost(request, hold.reason, f"hold {hold.number} of request {request} is over, {hold.reason}: {advice}")
 
 
-def _state(pin: Pin) -> HoldState:
-    promises = tuple((one.worker, one.run, end) for one, (end, _) in pin.promises.items() if end > LONG_AGO)
-    done = tuple(sorted((one.worker, one.run) for one in pin.done))
-    return HoldState(pin.request, pin.number, pin.phase.name.lower(), pin.due(), promises, done, pin.writers)
+def _state(hold: Hold) -> HoldState:
+    promises = tuple((one.worker, one.run, end) for one, (end, _) in hold.promises.items() if end > LONG_AGO)
+    done = tuple(sorted((one.worker, one.run) for one in hold.done))
+    return HoldState(hold.request, hold.number, hold.phase.name.lower(), hold.due(), promises, done, hold.writers)
 
 
 def _stranger(claimant: Claimant, contract: frozenset[int]) -> str:

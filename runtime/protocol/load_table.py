@@ -80,14 +80,14 @@ class LoadTable(Outputs):
         tables = {name: wire.pack(load.request.prefill)}
         self.out.append(Send(part.peer, wire.Claim(number, (name,), (), tables, tokens)))
 
-    def claimed(self, load: Load, part: LoadPart, pin: int) -> None:
-        """Note that a worker keeps the request by this pin, and begin to move it."""
+    def claimed(self, load: Load, part: LoadPart, hold: int) -> None:
+        """Note that a worker keeps the request under this hold, and begin to move it."""
         if part.phase is not Phase.CLAIMING:
-            if part.pin != pin and part.phase is not Phase.CONFIRMED:
-                text = f"prefill worker {part.worker} released pin {part.pin} of it and holds it again as {pin}"
+            if part.hold != hold and part.phase is not Phase.CONFIRMED:
+                text = f"prefill worker {part.worker} released hold {part.hold} of it and holds it again as {hold}"
                 self.fail(load, LeaseError(f"request {load.request.id}: {text}: ask again"))
             return
-        part.pin = pin
+        part.hold = hold
         part.on(Event.CLAIMED)
         if not part.runs:
             part.on(Event.ARRIVED)
@@ -130,11 +130,11 @@ class LoadTable(Outputs):
 
     def tell_sums(self, load: Load, part: LoadPart, sums: wire.Sums) -> None:
         """Send a worker Done, with the checksums of the bytes that came from it."""
-        assert part.pin is not None
+        assert part.hold is not None
         assert load.sample is not None
         sample = load.sample.every, load.sample.seed
         asked = write_request(load.request)
-        done = wire.Done(load.request.id, part.pin, load.attempt, sums, sample, asked)
+        done = wire.Done(load.request.id, part.hold, load.attempt, sums, sample, asked)
         self.out.append(Send(part.peer, done))
         part.on(Event.TOLD)
 
@@ -206,9 +206,9 @@ class LoadTable(Outputs):
 
     def _tell(self, load: Load, part: LoadPart) -> None:
         """Send a worker Done; if it needs checksums, have these computed first."""
-        assert part.pin is not None
+        assert part.hold is not None
         if load.sample is None or not part.runs:
-            self.out.append(Send(part.peer, wire.Done(load.request.id, part.pin, load.attempt)))
+            self.out.append(Send(part.peer, wire.Done(load.request.id, part.hold, load.attempt)))
             part.on(Event.TOLD)
         elif part.placed and not part.summing:
             part.summing = True

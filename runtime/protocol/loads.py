@@ -103,8 +103,8 @@ class KnownEngine:
 class LoadPart:
     """The part of one prefill worker in the load of `request`: its phase, and what may still be written.
 
-    `runs` are all that come from it by the plan, by pair; none if nothing does. `pin` is the worker's number of its
-    pin. `heartbeat` is the number of the claim that named its blocks: answers to earlier claims are about an earlier
+    `runs` are all that come from it by the plan, by pair; none if nothing does. `hold` is the number of the
+    worker's hold, `heartbeat` that of the claim that named its blocks: answers to earlier claims are about an earlier
     load. `not_held` says that the worker answered that it does not hold the request yet. `cover` has the tokens of the
     chunks that have come, `offers` their number. `written` are the bytes that the worker says it wrote. `writes` says
     that it was asked to write and has not stopped. `begun` says that runs were handed over to be moved, `placed` that
@@ -119,7 +119,7 @@ class LoadPart:
     peer: PrefillPeer
     runs: Mapping[str, Runs]
     phase: Phase = Phase.CLAIMING
-    pin: int | None = None
+    hold: int | None = None
     heartbeat: int = 0
     not_held: bool = False
     cover: ChunkCover | None = None

@@ -16,7 +16,7 @@ from kvplan.runtime.ops.metrics import MessageKind
 class Phase(IntEnum):
     """How far a transfer is with one prefill worker. The phases before LEAVING follow each other."""
 
-    # The worker has not answered yet that it keeps the request, and by which pin.
+    # The worker has not answered yet that it holds the request, and its hold's number.
     CLAIMING = auto()
     # Bytes move, or the worker has not offered the next chunk yet.
     MOVING = auto()
@@ -24,7 +24,7 @@ class Phase(IntEnum):
     ARRIVED = auto()
     # Done was sent to it. Without checksums, all workers are sent Done in one step.
     TOLD = auto()
-    # It answered that its pin lasted until Done.
+    # It answered that its hold lasted until Done.
     CONFIRMED = auto()
     # The transfer has failed, and something of it may still be written.
     LEAVING = auto()

@@ -33,9 +33,9 @@ class PrefillCore:
     `writes`, compared checksums to `dones`. Call `at(now)` before any other method.
     """
 
-    def __init__(self, worker: int, lease: float, most: int = 4096, first_pin: int = 0) -> None:
-        """Number pins from `first_pin`, which should be random (see `Leases`). Raises BadRequestError."""
-        self.leases = Leases(lease, most, first_pin)
+    def __init__(self, worker: int, lease: float, most: int = 4096, first_hold: int = 0) -> None:
+        """Number holds from `first_hold`, which should be random (see `Leases`). Raises BadRequestError."""
+        self.leases = Leases(lease, most, first_hold)
         self.state = state = PrefillState(worker, lease, self.leases)
         self.writes = RequestWrites(state)
         self.announcer, self.dones = Announcer(state, most), Confirmations(state, most)
@@ -83,8 +83,8 @@ class PrefillCore:
         if again and at_once and tables is None:
             text = f"request {request} was held before, and decode may still name its old blocks"
             raise HandleError(f"{text}: give its tables, or another name")
-        pin = self.leases.pin(request, state.now)
-        source = SourceRequest(request, pin, tokens, tables, again, note, ready=int(ready and at_once))
+        hold = self.leases.hold(request, state.now)
+        source = SourceRequest(request, hold, tokens, tables, again, note, ready=int(ready and at_once))
         if whole and tokens is not None:
             source.chunks.append(Chunk(tokens, True, None, tables or {}, only=source.names_all))
         state.sources[request] = source

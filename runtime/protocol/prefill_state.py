@@ -1,4 +1,4 @@
-"""The state that the parts of the prefill core share: pins, sources, readers, and outputs."""
+"""The state that the parts of the prefill core share: holds, sources, readers, and outputs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 from kvplan.plan.errors import KvplanError
 from kvplan.runtime.control.messages import ClaimAnswer, ClaimAnswers, Failed
 from kvplan.runtime.protocol.effects import Outputs, Send
+from kvplan.runtime.protocol.holds import LONG_AGO
 from kvplan.runtime.protocol.leases import Leases
-from kvplan.runtime.protocol.pins import LONG_AGO
 from kvplan.runtime.protocol.readers import Reader, Session
 from kvplan.runtime.protocol.source import SourceRequest
 

@@ -8,7 +8,7 @@ from kvplan.plan.types import Interval, Plan
 from kvplan.runtime.control.messages import LossReason, WireTables, unpack
 from kvplan.runtime.errors import CardError
 from kvplan.runtime.machine import Facts
-from kvplan.runtime.protocol.pins import Claimant
+from kvplan.runtime.protocol.holds import Claimant
 from kvplan.runtime.protocol.source import SourceRequest
 from kvplan.runtime.transfer.demand import PairRules
 
@@ -39,7 +39,7 @@ class ReaderClaim:
 
     `claimed_at` is the time of the last claim, in seconds. `announced` is how many chunks were offered, None until the
     reader knows that the request is kept. `tables` are the prefill blocks that the claim names, until they are
-    compared. `tokens` are those that the reader needs, if any; `fits` is the pin that both were compared with. An
+    compared. `tokens` are those that the reader needs, if any; `fits` is the hold that both were compared with. An
     `early` claim came before the hold. Early claims are not bounded elsewhere, so only their names are kept.
     """
 
@@ -53,13 +53,13 @@ class ReaderClaim:
 
     def misfit(self, source: SourceRequest, plan: Plan, worker: int) -> tuple[LossReason, str] | None:
         """Return why a whole source has other blocks than decode knows, or lacks tokens; None if it fits."""
-        if self.tables is None and self.fits == source.pin:
+        if self.tables is None and self.fits == source.hold:
             return None
         if why := self._difference(source):
             return LossReason.UNLIKE, why
         if self.tokens is not None and (why := source.untiled(plan, worker, self.tokens)):
             return LossReason.UNTILED, why
-        self.fits, self.tables = source.pin, None
+        self.fits, self.tables = source.hold, None
         return None
 
     def _difference(self, source: SourceRequest) -> str:

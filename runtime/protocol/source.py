@@ -1,4 +1,4 @@
-"""Source: how much of a pinned request is computed, as a whole or in chunks."""
+"""Source: how much of a held request is computed, as a whole or in chunks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kvplan.runtime.transfer.table_agreement import contradicts, covers
 
 @dataclass(slots=True)
 class SourceRequest:
-    """One pinned request. `tokens` is None if it is held as a whole; otherwise chunks are offered.
+    """One held request. `tokens` is None if it is held as a whole; otherwise chunks are offered.
 
     The first `ready` of the `chunks` are computed: they are announced in order. A whole request counts as one chunk.
-    `tables` are its blocks, None if only decode knows them. `again` says that the name was pinned before, maybe with
+    `tables` are its blocks, None if only decode knows them. `again` says that the name was held before, maybe with
     other blocks. `note` is what the engine attached for readers.
     """
 
     request: str
-    pin: int
+    hold: int
     tokens: Interval | None = None
     tables: Tables | None = None
     again: bool = False
@@ -48,7 +48,7 @@ class SourceRequest:
         """Return how the blocks that decode knows differ from those of the whole request; empty if they agree."""
         held = self.named_tables()
         unlike = [group for group, table in told.items() if not self._agrees(held.get(group), table)]
-        return f"pin {self.pin} has other blocks of group {unlike[0]!r} than decode knows" if unlike else ""
+        return f"hold {self.hold} has other blocks of group {unlike[0]!r} than decode knows" if unlike else ""
 
     def _agrees(self, held: Table | None, told: Table) -> bool:
         if self.names_all:

@@ -37,7 +37,7 @@ class WriteEvent(Enum):
     """An event of a write."""
 
     WRITTEN = auto()
-    # It failed, its decode worker gave it up or is lost, or the pin is over.
+    # It failed, its decode worker gave it up or is lost, or the hold is over.
     STOPPED = auto()
     BURIED = auto()
     SETTLED = auto()
@@ -160,9 +160,9 @@ class RequestWrites:
             return
         if write.writing:
             write.on(WriteEvent.WRITTEN)
-            # A Done in the same turn may have ended the pin.
-            if self._state.leases.lasts(write.request.id, write.source.pin):
-                self._state.send(write.reader, Written(write.request.id, write.source.pin, size))
+            # A Done in the same turn may have ended the hold.
+            if self._state.leases.lasts(write.request.id, write.source.hold):
+                self._state.send(write.reader, Written(write.request.id, write.source.hold, size))
         # A write that was given up meanwhile is settled, too.
         self._forget(write)
 
@@ -229,10 +229,10 @@ class RequestWrites:
 
     def _forget(self, write: RequestWrite) -> None:
         """Forget a write that is settled, and notify the decode worker if it gave the write up."""
-        name, pins = write.request.id, write.phase is not WritePhase.BURIED
+        name, kept = write.request.id, write.phase is not WritePhase.BURIED
         write.on(WriteEvent.SETTLED)
         del self._all[write.key]
-        if pins:
+        if kept:
             self._state.leases.end_write(name)
         # Another write that was given up with this one may still be in progress, over another connection.
         reader = write.given_up_by

@@ -113,7 +113,7 @@ def test_numbers_in_sentences_are_those_of_the_code() -> None:
     assert f"from `port` on ({PORT}; on loopback any free ports)" in text
     requests, lease = Limits().requests, default("lease_s")
     assert f"{requests:,} requests for {lease:.0f} s are {requests / lease:.0f} a second" in text
-    assert f"kvplan_held_leases > 0.8 * {requests}'" in text
+    assert f"kvplan_holds > 0.8 * {requests}'" in text
 
 
 def test_its_example_of_a_block_is_what_a_side_has() -> None:

@@ -40,12 +40,12 @@ def test_a_request_that_is_being_written_is_seen_on_both_sides(net: Net) -> None
         "moving",
         True,
     )
-    assert (hold.request, hold.pin, hold.phase, hold.writers) == ("r", part.pin, "held", 1)
+    assert (hold.request, hold.number, hold.phase, hold.writers) == ("r", part.hold, "held", 1)
     assert hold.promises == ((0, reader.run, hold.until),)
     assert hold.until - source.now == pytest.approx(6)
     assert request.deadline - target.now == pytest.approx(20)
     assert (write.reader, write.phase, write.under_way) == (reader.key, "writing", True)
-    assert (readable.pin, readable.whole) == (hold.pin, True)
+    assert (readable.hold, readable.whole) == (hold.number, True)
     assert (reader.claims, reader.peer, reader.plan) == (("r",), target.transport, engine.plan)
     assert (engine.mode, engine.status) == ("push", "connected")
     assert engine.peers == {source.transport}

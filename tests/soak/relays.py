@@ -153,7 +153,7 @@ def _count(tally: Tally, transfers: list[Transfer]) -> None:
 def _released(*engines: Relay) -> None:
     """Every hold is over, and its blocks are free."""
     until = time.monotonic() + TIMEOUT
-    while any(engine.prefill.counters.snapshot()["held_leases"] for engine in engines):
+    while any(engine.prefill.counters.snapshot()["holds"] for engine in engines):
         assert time.monotonic() < until, "a hold of what has arrived is not over"
         time.sleep(PAUSE)
         for engine in engines:

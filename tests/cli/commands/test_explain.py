@@ -411,10 +411,10 @@ def test_every_metric_is_explained_by_the_name_that_a_server_has(name: str) -> N
 
 
 def test_a_metric_that_is_none_is_told_with_the_nearest() -> None:
-    said = run("kvplan_held_lease")
+    said = run("kvplan_hold")
     assert said.exit_code == 2
-    assert "error[S022]: there is no metric 'kvplan_held_lease'" in said.stderr
-    assert "did you mean 'kvplan_held_leases'?" in said.stderr
+    assert "error[S022]: there is no metric 'kvplan_hold'" in said.stderr
+    assert "did you mean 'kvplan_holds'?" in said.stderr
 
 
 def seen(*words: str) -> list[str]:
@@ -460,7 +460,7 @@ def test_words_of_a_line_need_no_quotes() -> None:
 
 
 def test_a_metric_may_have_labels_and_an_alert_small_letters() -> None:
-    assert answer('kvplan_ended_leases_total{end="withdrawn"}') == answer("kvplan_ended_leases_total")
+    assert answer('kvplan_ended_holds_total{end="withdrawn"}') == answer("kvplan_ended_holds_total")
     assert answer("kvplanvllmunread") == answer("KvplanVllmUnread")
 
 
@@ -471,7 +471,7 @@ def test_a_line_of_the_log_has_the_rows_of_its_code() -> None:
 
 
 def test_an_alert_is_explained_by_the_rows_of_its_metrics() -> None:
-    assert answer("KvplanUnread")["text"].startswith("rate(kvplan_ended_leases_total")
+    assert answer("KvplanUnread")["text"].startswith("rate(kvplan_ended_holds_total")
     assert [row[:4] for row in seen("KvplanLeaseLost")] == ["R046"] * 4
 
 

@@ -208,7 +208,7 @@ def test_a_request_that_prefill_aborts_fails_on_both_sides(pair: Pair) -> None:
     for sender in senders:
         sender.abort()
     assert over(receiver, *senders) == [RoomState.FAILED] * 3
-    # Decode hears that prefill gave it up, or, if it was just about to read, that the pin is over.
+    # Decode hears that prefill gave it up, or, if it was just about to read, that the hold is over.
     assert isinstance(receiver.error, WithdrawnError)
     assert str(senders[0].error) == f"request {NAME} was aborted"
 

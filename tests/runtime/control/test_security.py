@@ -12,7 +12,7 @@ import pytest
 import zmq
 from tests.paths import ROOT
 from tests.runtime.helpers import control
-from tests.runtime.helpers.callers import Caller, pin
+from tests.runtime.helpers.callers import Caller, hold_of
 from tests.runtime.helpers.made import instances
 from tests.runtime.helpers.plans import Shape
 from tests.runtime.helpers.waiting import until
@@ -127,7 +127,7 @@ def test_a_peer_that_speaks_for_another_makes_it_fail_and_never_done(worker: Any
     """A peer chooses its name and run, which are not tied to its key."""
     caller.hello()
     worker.hold("r")
-    number = pin(caller, "r")
+    number = hold_of(caller, "r")
     other = Caller(worker, run=caller.run)
     other.hello()
     assert other.ask(wire.Done("r", number, 1)) == wire.Confirmed("r", 1)

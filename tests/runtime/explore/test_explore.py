@@ -12,9 +12,9 @@ from tests.runtime.explore.search import walk
 from tests.runtime.explore.world import BrokenLawError, Fixed, World
 from tests.shares import later
 
+from kvplan.runtime.protocol.holds import Hold
 from kvplan.runtime.protocol.leases import Leases
 from kvplan.runtime.protocol.load_table import LoadTable
-from kvplan.runtime.protocol.pins import Pin
 from kvplan.runtime.protocol.quarantine import Quarantine
 from kvplan.runtime.protocol.source import SourceRequest
 
@@ -83,7 +83,7 @@ def test_blocks_that_are_released_while_they_are_written_are_found(monkeypatch: 
 
 
 def test_a_promise_that_an_earlier_connection_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pin, "has_claimed", lambda pin, claimant: claimant in pin.promises)
+    monkeypatch.setattr(Hold, "has_claimed", lambda hold, claimant: claimant in hold.promises)
     with pytest.raises(BrokenLawError, match="was claimed, and not kept") as broken:
         space(("a",), False, False, 1)
     assert "ask 0 → prefill hears" in broken.value.__notes__[0]

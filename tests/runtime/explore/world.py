@@ -24,9 +24,9 @@ from kvplan.runtime import errors
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.decode import DecodeCore
 from kvplan.runtime.protocol.effects import Output, Send
+from kvplan.runtime.protocol.holds import Claimant
 from kvplan.runtime.protocol.load_table import write_request
 from kvplan.runtime.protocol.loads import KnownEngine, Load, PrefillPeer
-from kvplan.runtime.protocol.pins import Claimant
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.transfer.chunks import Chunk
@@ -393,7 +393,7 @@ class World:
     def restart_prefill(self) -> None:
         """Prefill's process ends. Another one has memory of its own, with nothing in it."""
         self.lose()
-        # Its pins have other numbers than those of the processes before.
+        # Its holds have other numbers than those of the processes before.
         self.prefill, self.memory, self.held, self.offered = _prefill_core(1000 * (1 + self.most)), {}, {}, {}
         # Nobody reads it any more, and it writes no more.
         self.writes.clear()
@@ -558,7 +558,7 @@ class World:
         told = self.told[self.loads.index(load)]
         kept = not {"time", "withdraw", "restart prefill"} & self._happened
         kept = kept and self.held.get(load.request.id, told) == told
-        if kept and isinstance(load.error, errors.LeaseError) and load.parts[0].pin is not None:
+        if kept and isinstance(load.error, errors.LeaseError) and load.parts[0].hold is not None:
             raise BrokenLawError(f"request {load.request.id} was claimed, and not kept: {load.error}")
         if load.error is not None:
             return
@@ -595,5 +595,5 @@ def _decode_core(fixed: Fixed) -> DecodeCore:
     return DecodeCore(fixed.plan.decode, POOL, 8, 0.0)
 
 
-def _prefill_core(first_pin: int = 0) -> PrefillCore:
-    return PrefillCore(0, LEASE, 8, first_pin)
+def _prefill_core(first_hold: int = 0) -> PrefillCore:
+    return PrefillCore(0, LEASE, 8, first_hold)

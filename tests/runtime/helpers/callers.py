@@ -50,9 +50,9 @@ class Caller:
         return None
 
 
-def pin(caller: Caller, request: str) -> int:
-    """The number of the pin by which a request is kept for a caller that claims it."""
+def hold_of(caller: Caller, request: str) -> int:
+    """The number of a request's hold, told to a caller that claims it."""
     (answer,) = caller.ask(Claim(1, (request,))).answers
     assert isinstance(answer, Claimed)
     assert answer.request == request
-    return answer.pin
+    return answer.hold

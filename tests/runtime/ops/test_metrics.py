@@ -115,8 +115,8 @@ def test_gauges_are_summed_and_can_be_taken_back() -> None:
 def test_a_gauge_that_fails_is_unknown_and_spoils_nothing_else() -> None:
     counters = Counters()
     counters.gauge("peers", lambda: 1 // 0)
-    counters.gauge("held_leases", lambda: 7)
-    assert (counters.snapshot()["peers"], counters.snapshot()["held_leases"]) == (None, 7)
+    counters.gauge("holds", lambda: 7)
+    assert (counters.snapshot()["peers"], counters.snapshot()["holds"]) == (None, 7)
 
 
 def test_a_gauge_may_wait_for_a_lock_whose_owner_counts() -> None:
@@ -157,7 +157,7 @@ def test_prometheus_sees_the_snapshot() -> None:
     counters.add("spans", 8)
     counters.observe("transfer_duration_seconds", 0.3)
     counters.gauge("peers", lambda: 2)
-    counters.gauge("held_leases", lambda: 1 // 0)
+    counters.gauge("holds", lambda: 1 // 0)
     found = numbers(counters)
     assert found["kvplan_requests_total", (("outcome", "failed"),)] == 3
     assert found["kvplan_requests_total", (("outcome", "done"),)] == 0

@@ -1,4 +1,4 @@
-"""Decode workers that leave, freeze, or wait for a comparison: nothing of theirs stays pinned, nothing good ends."""
+"""Decode workers that leave, freeze, or wait for a comparison: nothing of theirs stays held, nothing good ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_request_lasts_while_its_checksums_wait(net: Net, mode: str) -> None:
 
 @pytest.mark.parametrize("dead", [False, True])
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_frozen_decode_engine_pins_until_somebody_vouches_that_it_is_dead(net: Net, dead: bool, silent: bool) -> None:
+def test_a_frozen_decode_engine_keeps_blocks_until_it_is_vouched_dead(net: Net, dead: bool, silent: bool) -> None:
     made = pair(net, "push", lease=0.5)
     writing(made)
     source = made.prefill[0]

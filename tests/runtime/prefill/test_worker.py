@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runtime.helpers.callers import ONE, Caller, pin
+from tests.runtime.helpers.callers import ONE, Caller, hold_of
 from tests.runtime.helpers.plans import Model, Shape, plan
 from tests.runtime.helpers.steered import Clock
 from tests.runtime.helpers.worlds import PREFILL, memory
@@ -43,7 +43,7 @@ def test_the_longest_note_arrives(worker: PrefillWorker, caller: Caller) -> None
     caller.hello()
     worker.hold("r", note=bytes(wire.LONGEST_NOTE))
     (kept,) = caller.ask(wire.Claim(1, ("r",))).answers
-    assert caller.ask(wire.Done("r", kept.pin, 1)).note == bytes(wire.LONGEST_NOTE)
+    assert caller.ask(wire.Done("r", kept.hold, 1)).note == bytes(wire.LONGEST_NOTE)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_no_lease_runs_out_while_nobody_polls(clock: Clock, worker: PrefillWorke
     """A thread that got no core for longer than a lease has not heard the claims of that time."""
     caller.hello()
     worker.hold("r")
-    number = pin(caller, "r")
+    number = hold_of(caller, "r")
     caller.line.send(wire.Claim(2, ("r",)))
     clock.time += 40
     assert caller.hear().answers == (wire.Claimed("r", number),)
@@ -75,10 +75,10 @@ def test_no_lease_runs_out_while_nobody_polls(clock: Clock, worker: PrefillWorke
 def test_no_lease_runs_out_while_its_renewal_may_lie_unheard(
     worker: PrefillWorker, caller: Caller, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While messages wait, a lease lasts longer, but at most for one more lease: floods pin nothing."""
+    """While messages wait, a lease lasts longer, but at most for one more lease: floods hold nothing."""
     caller.hello()
     worker.hold("r")
-    pin(caller, "r")
+    hold_of(caller, "r")
     monkeypatch.setattr(ControlServer, "pending", lambda _: True)
     clock.time += 10
     worker.run_once()
@@ -147,7 +147,7 @@ def test_the_wrong_order(worker: PrefillWorker) -> None:
 def test_what_counts_against_the_limit_is_what_the_gauge_counts() -> None:
     pool, given = views(ONE.prefill, 0, memory(Shape(1), Model(), 0)), {"limits": Limits(requests=2), "start": False}
     with closing(PrefillWorker(ONE, 0, pool, InMemory(Hub()), identity=PREFILL, keys=Plain(), **given)) as worker:  # type: ignore[arg-type]
-        held = lambda: worker.counters.snapshot()["held_leases"]  # noqa: E731
+        held = lambda: worker.counters.snapshot()["holds"]  # noqa: E731
         worker.hold("a")
         worker.hold("b")
         worker.withdraw("a")

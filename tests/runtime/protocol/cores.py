@@ -23,7 +23,7 @@ P = ParamSpec("P")
 Done = TypeVar("Done", bound=Output)
 MODEL = Model()
 BLOCKS = {"kv": 40, "state": 10}
-PIN = 77
+HOLD = 77
 
 
 def engine(made: Plan, push: bool = False, name: str = "prefill", now: float = 0.0) -> KnownEngine:
@@ -81,9 +81,9 @@ class Rig:
         self.tell(self.core.begin, load, self.engine, self.now)
         return load
 
-    def claimed(self, part: LoadPart, pin: int = PIN) -> str:
+    def claimed(self, part: LoadPart, hold: int = HOLD) -> str:
         """A prefill worker keeps the request of a part."""
-        return self.hear(wire.ClaimAnswers(part.heartbeat, 6.0, (wire.Claimed(part.request, pin),)), part.worker)
+        return self.hear(wire.ClaimAnswers(part.heartbeat, 6.0, (wire.Claimed(part.request, hold),)), part.worker)
 
     def of(self, kind: type[Done]) -> list[Done]:
         """Take and return all outputs of one kind, each once."""

@@ -17,7 +17,7 @@ from kvplan.runtime.control.messages import Claim, ClaimAnswer, ClaimAnswers, Wr
 from kvplan.runtime.errors import WithdrawnError
 from kvplan.runtime.prefill.peers import expected
 from kvplan.runtime.protocol.effects import Output, Send
-from kvplan.runtime.protocol.pins import Claimant
+from kvplan.runtime.protocol.holds import Claimant
 from kvplan.runtime.protocol.prefill import PrefillCore
 from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.transfer.chunks import Chunk
@@ -82,13 +82,13 @@ class Bench:
         return answer
 
     def hold(self, request: str = "r", tables: Tables | None = None, *, ready: bool = True) -> int:
-        """Hold a request whole. Returns the number of its pin."""
+        """Hold a request whole. Returns the number of its hold."""
         self.tell(self.core.hold, request, None, tables, ready=ready)
-        return self.core.state.sources[request].pin
+        return self.core.state.sources[request].hold
 
     def open(self, request: str = "r", tokens: tuple[int, int] = (0, END)) -> int:
         self.tell(self.core.hold, request, tokens, None, ready=True)
-        return self.core.state.sources[request].pin
+        return self.core.state.sources[request].hold
 
     def offer(self, tokens: tuple[int, int], tables: Tables = HERE, *, last: bool = False) -> list[Output]:
         return self.tell(self.core.offer, "r", Chunk(tokens, last, None, tables))

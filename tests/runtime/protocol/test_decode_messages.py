@@ -6,7 +6,7 @@ import copy
 from dataclasses import replace
 
 from tests.runtime.helpers.snapshot import snapshot
-from tests.runtime.protocol.cores import PIN, Rig, ask, fed
+from tests.runtime.protocol.cores import HOLD, Rig, ask, fed
 
 from kvplan.runtime import Sample, errors
 from kvplan.runtime.control import messages as wire
@@ -46,7 +46,7 @@ def test_a_read_is_claimed_moved_told_and_done() -> None:
     (move,) = rig.of(effects.Move)
     assert (move.key, move.layers, move.last, sorted(move.runs)) == (part, None, True, ["kv", "state"])
     rig.tell(rig.core.arrived, part)
-    assert rig.told() == [wire.Done("r", PIN, load.attempt)], "its last copies are made while prefill is told"
+    assert rig.told() == [wire.Done("r", HOLD, load.attempt)], "its last copies are made while prefill is told"
     assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
     assert not load.ended
     rig.tell(rig.core.placed, part)
@@ -121,20 +121,20 @@ def test_what_failed_before_a_request_was_claimed_anew_fails_it_no_more() -> Non
     assert isinstance(load.error, errors.LeaseError)
 
 
-def test_written_is_believed_of_the_same_pin_only() -> None:
+def test_written_is_believed_of_the_same_hold_only() -> None:
     rig = Rig(push=True)
     load, part = moving(rig)
     assert [one.part for one in rig.of(effects.AskWrite)] == [part]
-    assert rig.hear(wire.Written("r", PIN + 1, 1)) == "stale"
+    assert rig.hear(wire.Written("r", HOLD + 1, 1)) == "stale"
     assert part.phase is Phase.MOVING
-    assert rig.hear(wire.Written("r", PIN, 1)) == "written"
+    assert rig.hear(wire.Written("r", HOLD, 1)) == "written"
     assert (part.phase, load.bytes) == (Phase.TOLD, 1)
 
 
 def test_written_where_nothing_was_to_be_written_is_not_believed() -> None:
     rig = Rig()
     _, part = moving(rig)
-    assert rig.hear(wire.Written("r", PIN, 1)) == "stale"
+    assert rig.hear(wire.Written("r", HOLD, 1)) == "stale"
     assert part.phase is Phase.MOVING
 
 
@@ -149,7 +149,7 @@ def test_all_is_written_once_every_buffer_was_returned_full() -> None:
     assert rig.hear(wire.ReturnBuffer("r", 4, True)) == "buffer_returned"
     rig.tell(rig.core.returned, part, 4)
     assert rig.hear(wire.ReturnBuffer("r", 4, True)) == "duplicate"
-    assert rig.hear(wire.Written("r", PIN, 9)) == "written"
+    assert rig.hear(wire.Written("r", HOLD, 9)) == "written"
     assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
     assert not load.ended, "a copy from the stage is still under way"
     rig.tell(rig.core.placed, part)
@@ -161,7 +161,7 @@ def test_a_writer_that_returned_a_buffer_empty_has_not_written_all() -> None:
     load, _ = moving(rig)
     assert rig.hear(wire.AskBuffer("r", 4, None, ())) == "buffer_asked"
     assert rig.hear(wire.ReturnBuffer("r", 4, False)) == "buffer_returned"
-    assert rig.hear(wire.Written("r", PIN, 9)) == "written"
+    assert rig.hear(wire.Written("r", HOLD, 9)) == "written"
     assert "pieces that it asked buffers for are not" in str(load.error)
 
 
@@ -176,11 +176,11 @@ def test_a_lost_offer_is_seen() -> None:
     rig = Rig()
     load, _ = moving(rig, streamed=True)
     tables = wire.pack(ask().prefill)
-    assert rig.hear(wire.Offer("r", PIN + 1, 0, (0, 4), None, tables, False)) == "stale"
-    assert rig.hear(wire.Offer("r", PIN, 0, (0, 4), None, tables, False)) == "offered"
-    assert rig.hear(wire.Offer("r", PIN, 0, (0, 4), None, tables, False)) == "duplicate"
+    assert rig.hear(wire.Offer("r", HOLD + 1, 0, (0, 4), None, tables, False)) == "stale"
+    assert rig.hear(wire.Offer("r", HOLD, 0, (0, 4), None, tables, False)) == "offered"
+    assert rig.hear(wire.Offer("r", HOLD, 0, (0, 4), None, tables, False)) == "duplicate"
     assert [one.last for one in rig.of(effects.Move)] == [False]
-    assert rig.hear(wire.Offer("r", PIN, 2, (8, 12), None, tables, True)) == "unexpected"
+    assert rig.hear(wire.Offer("r", HOLD, 2, (8, 12), None, tables, True)) == "unexpected"
     assert isinstance(load.error, errors.TransferError)
     assert "offer 2 came where number 1 was due" in str(load.error)
 
@@ -205,10 +205,10 @@ def test_a_request_that_is_told_of_as_over_is_claimed_no_more() -> None:
 def test_a_request_that_is_held_anew_meanwhile_is_not_read_on() -> None:
     rig = Rig()
     load, part = moving(rig)
-    assert rig.hear(wire.ClaimAnswers(part.heartbeat + 1, 6.0, (wire.Claimed("r", PIN),))) == "answered"
-    assert rig.hear(wire.ClaimAnswers(part.heartbeat - 1, 6.0, (wire.Claimed("r", PIN + 1),))) == "answered"
+    assert rig.hear(wire.ClaimAnswers(part.heartbeat + 1, 6.0, (wire.Claimed("r", HOLD),))) == "answered"
+    assert rig.hear(wire.ClaimAnswers(part.heartbeat - 1, 6.0, (wire.Claimed("r", HOLD + 1),))) == "answered"
     assert load.state == "running"
-    assert rig.hear(wire.ClaimAnswers(part.heartbeat + 2, 6.0, (wire.Claimed("r", PIN + 1),))) == "answered"
+    assert rig.hear(wire.ClaimAnswers(part.heartbeat + 2, 6.0, (wire.Claimed("r", HOLD + 1),))) == "answered"
     assert isinstance(load.error, errors.LeaseError)
 
 
@@ -222,7 +222,7 @@ def test_a_request_that_is_asked_for_again_goes_by_no_answer_to_the_one_before()
     load = rig.begin(fed(ask("r", 20)), streamed=True)
     lost = wire.Lost("r", wire.LossReason.WITHDRAWN, "withdrawn")
     rig.hear(wire.ClaimAnswers(part.heartbeat, 6.0, (lost,)))
-    rig.hear(wire.Offer("r", PIN, 0, (0, 12), None, wire.pack(ask().prefill), True))
+    rig.hear(wire.Offer("r", HOLD, 0, (0, 12), None, wire.pack(ask().prefill), True))
     rig.hear(wire.Stopped("r", lost=False))
     assert (load.state, load.parts[0].phase) == ("running", Phase.CLAIMING)
     assert rig.of(effects.Move) == []

@@ -18,8 +18,8 @@ from kvplan.plan.errors import BadRequestError
 from kvplan.runtime.control.messages import Claimed, LossReason, Lost
 from kvplan.runtime.errors import HandleError, LeaseError, LimitedError
 from kvplan.runtime.protocol import leases as module
+from kvplan.runtime.protocol.holds import MOST_RUNS, Claimant
 from kvplan.runtime.protocol.leases import Leases, Released
-from kvplan.runtime.protocol.pins import MOST_RUNS, Claimant
 
 LEASE = 30
 TWO = frozenset({0, 1})
@@ -36,7 +36,7 @@ def freed(leases: Leases) -> list[Released]:
 
 def claimed(*claimants: Claimant) -> tuple[Leases, int]:
     leases = Leases(LEASE)
-    number = leases.pin("r", 0)
+    number = leases.hold("r", 0)
     assert [leases.claim("r", claimant, TWO, 0) for claimant in claimants] == [Claimed("r", number)] * len(claimants)
     return leases, number
 
@@ -48,7 +48,7 @@ def reason(answer: Claimed | Lost) -> LossReason:
 
 
 def finish(leases: Leases, number: int, *claimants: Claimant) -> list[str]:
-    """Why the pin that each claimant names has not lasted, empty where it has."""
+    """Why the hold that each claimant names has not lasted, empty where it has."""
     return [leases.done("r", number, claimant, TWO)[1] for claimant in claimants]
 
 
@@ -56,26 +56,26 @@ def test_released_once_when_all_of_the_contract_are_done() -> None:
     leases, number = claimed(A0, A1)
     assert finish(leases, number, A0) == [""]
     assert freed(leases) == []
-    assert leases.pinned() == 1
+    assert leases.held() == 1
     assert [hold.done for hold in leases.holds()] == [((A0.worker, A0.run),)]
     assert finish(leases, number, A1) == [""]
     assert freed(leases) == [Released("r", "finished")]
     assert freed(leases) == []
-    assert leases.pinned() == 0
+    assert leases.held() == 0
 
 
 @pytest.mark.parametrize("other", [B1, Claimant("a", "other", 1)])
 def test_half_of_two_runs_or_plans_is_no_whole_one(other: Claimant) -> None:
     leases, number = claimed(A0, other)
     finish(leases, number, A0, other)
-    assert leases.pinned() == 1
+    assert leases.held() == 1
 
 
 @pytest.mark.parametrize("end", ["done", "leave", "lapse"])
 def test_another_reader_keeps_a_finished_hold(end: str) -> None:
     leases, number = claimed(A0, A1, B0)
     finish(leases, number, A0, A1)
-    assert leases.pinned() == 1
+    assert leases.held() == 1
     if end == "done":
         assert finish(leases, number, B0) == [""]
     elif end == "leave":
@@ -95,7 +95,7 @@ def test_each_strange_done_has_its_name() -> None:
     ]
     assert [kind for kind, _ in kinds] == ["unexpected", "stale", "stale", "unknown"]
     assert all(problem for _, problem in kinds)
-    assert leases.pinned() == 1
+    assert leases.held() == 1
     assert [leases.done("r", number, A0, TWO)[0] for _ in range(2)] == ["counted", "duplicate"]
 
 
@@ -172,7 +172,7 @@ def test_a_later_connection_gives_up_what_an_earlier_one_has_claimed() -> None:
     assert freed(leases) == [Released("r", "withdrawn")]
 
 
-def test_a_renewal_is_of_one_pin_and_of_whom_it_is_promised_to() -> None:
+def test_a_renewal_is_of_one_hold_and_of_whom_it_is_promised_to() -> None:
     leases, number = claimed(A0)
     leases.renew("r", number, A1, 5)
     leases.renew("r", number + 1, A0, 5)
@@ -185,21 +185,21 @@ def test_a_renewal_is_of_one_pin_and_of_whom_it_is_promised_to() -> None:
     assert freed(leases) == [Released("r", "withdrawn")]
 
 
-def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
+def test_a_hold_is_released_when_its_last_write_ends() -> None:
     leases, number = claimed(A0)
     leases.begin_write("r")
     leases.begin_write("r")
     assert [leases.lasts("r", one) for one in (number, number + 1)] == [True, False]
     leases.expire(LEASE)
     assert freed(leases) == []
-    assert leases.pinned() == 1
+    assert leases.held() == 1
     assert not leases.lasts("r", number)
     assert finish(leases, number, A0)[0]
     assert reason(leases.claim("r", A0, TWO, 31)) is LossReason.EXPIRED
-    with pytest.raises(LeaseError, match=r"cannot be written: pin \d+ of request r is over, expired"):
+    with pytest.raises(LeaseError, match=r"cannot be written: hold \d+ of request r is over, expired"):
         leases.begin_write("r")
     with pytest.raises(HandleError, match="is held"):
-        leases.pin("r", 32)
+        leases.hold("r", 32)
     leases.withdraw("r")
     leases.end_write("r")
     assert freed(leases) == []
@@ -212,43 +212,43 @@ def test_a_pinned_hold_ends_when_it_is_unpinned() -> None:
 def test_held_again_only_when_the_release_was_reported() -> None:
     leases, number = claimed(A0, A1)
     with pytest.raises(HandleError, match="request r is held"):
-        leases.pin("r", 1)
+        leases.hold("r", 1)
     finish(leases, number, A0, A1)
     with pytest.raises(HandleError, match="reported"):
-        leases.pin("r", 1)
+        leases.hold("r", 1)
     freed(leases)
-    again = leases.pin("r", 1)
+    again = leases.hold("r", 1)
     assert again != number
     assert leases.claim("r", A0, TWO, 1) == Claimed("r", again)
     assert leases.done("r", number, A0, TWO)[0] == "stale"
-    assert Leases(1, first=7).pin("r", 0) == 7
+    assert Leases(1, first=7).hold("r", 0) == 7
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 3)
     leases = Leases(1, most=2)
     for n in range(5000):
-        leases.pin(f"r{n}", n)
+        leases.hold(f"r{n}", n)
         leases.withdraw(f"r{n}")
         freed(leases)
     reasons = [reason(leases.claim(f"r{n}", A0, TWO, 5000)) for n in (4996, 4997, 4999)]
     assert reasons == [LossReason.UNKNOWN, LossReason.WITHDRAWN, LossReason.WITHDRAWN]
     assert len(leases.past) == 3
-    assert len(repr(snapshot(leases))) < 60_000, "alarms of pins that are over are forgotten"
-    leases.pin("a", 5001)
-    leases.pin("b", 5001)
+    assert len(repr(snapshot(leases))) < 60_000, "alarms of holds that are over are forgotten"
+    leases.hold("a", 5001)
+    leases.hold("b", 5001)
     with pytest.raises(LimitedError, match="2 requests are held"):
-        leases.pin("c", 5001)
+        leases.hold("c", 5001)
     leases.expire(5002)
     with pytest.raises(LimitedError, match="not yet taken"):
-        leases.pin("c", 5002)
+        leases.hold("c", 5002)
 
 
 def test_ended_again_is_remembered_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 3)
     leases = Leases(LEASE)
     for request in "abcad":
-        leases.pin(request, 0)
+        leases.hold(request, 0)
         leases.withdraw(request)
         freed(leases)
     reasons = [reason(leases.claim(request, A0, TWO, 0)) for request in "ab"]
@@ -261,7 +261,7 @@ def test_messages_make_no_state() -> None:
         leases.claim(f"r{n}", A0, TWO, 0)
         leases.done(f"r{n}", n, A0, TWO)
         leases.leave(f"r{n}", A0)
-    assert (leases.pinned(), freed(leases), len(leases.past)) == (0, [], 0)
+    assert (leases.held(), freed(leases), len(leases.past)) == (0, [], 0)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, math.nan, math.inf, "30", None, True])
@@ -310,7 +310,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         self.leases, self.now, self.expired = Leases(LEASE, most=2), 0, 0
         self.facts: dict[str, list[Fact]] = {}
         self.numbers: dict[str, int] = {}
-        self.pins: Counter[str] = Counter()
+        self.writes: Counter[str] = Counter()
         self.over: dict[str, str] = {}
         self.ended: dict[str, tuple[int, str, set[tuple[str, str]]]] = {}
         self.reported: list[Released] = []
@@ -321,7 +321,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         for request, facts in list(self.facts.items()):
             why, pairs = ending(facts, self.expired)
             self.over[request] = self.over.get(request) or why
-            if self.over[request] and not self.pins[request]:
+            if self.over[request] and not self.writes[request]:
                 self.ended[request] = (self.numbers[request], self.over.pop(request), pairs)
                 self.freed.add(self.numbers[request])
                 self.reported.append(Released(request, self.ended[request][1]))
@@ -351,12 +351,12 @@ class AgainstTheModel(RuleBasedStateMachine):
         unreported = {released.request for released in self.reported}
         if request in self.facts or request in unreported:
             with pytest.raises(HandleError):
-                self.leases.pin(request, self.now)
+                self.leases.hold(request, self.now)
         elif len(self.facts) + len(unreported) >= 2:
             with pytest.raises(LimitedError):
-                self.leases.pin(request, self.now)
+                self.leases.hold(request, self.now)
         else:
-            number = self.numbers[request] = self.leases.pin(request, self.now)
+            number = self.numbers[request] = self.leases.hold(request, self.now)
             assert number not in self.used
             self.used.add(number)
             self.facts[request], self.over[request] = [(self.now, "hold", None)], ""
@@ -426,7 +426,7 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     @rule(request=requests, who=claimants, of=requests)
     def renew(self, request: str, who: Claimant, of: str) -> None:
-        """A comparison goes on: it renews as a claim does, but one pin alone, and what was promised alone."""
+        """A comparison goes on: it renews as a claim does, but one hold alone, and what was promised alone."""
         number = self.numbers.get(of, 17)
         self.leases.renew(request, number, who, self.now)
         if not self.open(request) or number != self.numbers[request] or self.outdated(request, who):
@@ -435,21 +435,21 @@ class AgainstTheModel(RuleBasedStateMachine):
             self.note(request, "claim", who)
 
     @rule(request=requests)
-    def pin(self, request: str) -> None:
+    def begin_write(self, request: str) -> None:
         self.expire()
         if self.open(request):
             self.leases.begin_write(request)
-            self.pins[request] += 1
+            self.writes[request] += 1
         else:
             with pytest.raises(LeaseError):
                 self.leases.begin_write(request)
 
     @rule(request=requests)
-    def unpin(self, request: str) -> None:
+    def end_write(self, request: str) -> None:
         self.expire()
-        if self.pins[request]:
+        if self.writes[request]:
             self.leases.end_write(request)
-            self.pins[request] -= 1
+            self.writes[request] -= 1
             self.sweep()
         else:
             with pytest.raises(HandleError):
@@ -468,16 +468,16 @@ class AgainstTheModel(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         self.expire()
-        assert self.leases.pinned() == len(self.facts)
+        assert self.leases.held() == len(self.facts)
         key = attrgetter("request")
         assert sorted(freed(self.leases), key=key) == sorted(self.reported, key=key)
         self.reported = []
 
     @invariant()
     def none_is_released_early(self) -> None:
-        assert self.leases.pinned() >= len(self.facts)
+        assert self.leases.held() >= len(self.facts)
 
 
 def test_kept_means_held_from_the_first_read_to_the_last() -> None:
-    """Whatever the clock does: who learnt a pin's number before its first read is told whether that pin lasted."""
+    """Whatever the clock does: who learnt a hold's number before its first read is told whether that hold lasted."""
     run_state_machine_as_test(AgainstTheModel, settings=settings(max_examples=150, stateful_step_count=40))

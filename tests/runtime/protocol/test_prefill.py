@@ -18,8 +18,8 @@ from kvplan.runtime.control import messages as wire
 from kvplan.runtime.control.card import Refusal
 from kvplan.runtime.protocol import effects
 from kvplan.runtime.protocol.effects import Counted, Send
+from kvplan.runtime.protocol.holds import MOST_RUNS
 from kvplan.runtime.protocol.leases import Released
-from kvplan.runtime.protocol.pins import MOST_RUNS
 from kvplan.runtime.transfer.chunks import Chunk
 
 A, B = reader(0), reader(1)
@@ -43,11 +43,11 @@ def lost(answer: object, reason: wire.LossReason) -> str:
 
 
 def test_a_request_from_claim_to_release(bench: Bench) -> None:
-    pin = bench.hold()
+    hold = bench.hold()
     (answers,) = bench.hear(A, wire.Claim(7, ("r", "s")))
-    assert answers == wire.ClaimAnswers(7, LEASE, (wire.Claimed("r", pin), wire.NotYet("s", held=False)))
-    assert bench.claim(B) == wire.Claimed("r", pin)
-    assert [bench.hear(who, wire.Done("r", pin, 1)) for who in (A, B)] == [[wire.Confirmed("r", 1)]] * 2
+    assert answers == wire.ClaimAnswers(7, LEASE, (wire.Claimed("r", hold), wire.NotYet("s", held=False)))
+    assert bench.claim(B) == wire.Claimed("r", hold)
+    assert [bench.hear(who, wire.Done("r", hold, 1)) for who in (A, B)] == [[wire.Confirmed("r", 1)]] * 2
     assert [one.released for one in bench.take(effects.Free)] == [Released("r", "finished")]
 
 
@@ -59,12 +59,12 @@ def test_a_claim_before_the_hold_is_a_name_and_no_more(bench: Bench) -> None:
 def test_who_claimed_before_the_hold_names_its_blocks_once_it_is_held(bench: Bench) -> None:
     """A heartbeat that is said between the hold and that names none, and is no claim to another hold."""
     bench.claim(A, told=HERE)
-    pin = bench.hold(tables=HERE)
+    hold = bench.hold(tables=HERE)
     bench.outputs.clear()
     bench.step()
     assert bench.said(A) == [wire.ClaimAnswers(1, LEASE, (wire.NotYet("r"),))]
     assert bench.claim(A) == wire.NotYet("r")
-    assert bench.claim(A, told=HERE) == wire.Claimed("r", pin)
+    assert bench.claim(A, told=HERE) == wire.Claimed("r", hold)
 
 
 def test_who_claimed_before_the_hold_is_refused_like_anybody_else(bench: Bench) -> None:
@@ -92,13 +92,13 @@ def test_a_claim_that_is_refused_promises_nothing_and_moves_no_lease(bench: Benc
 
 
 def test_a_request_is_claimed_once_it_is_computed(bench: Bench) -> None:
-    pin = bench.hold(ready=False)
+    hold = bench.hold(ready=False)
     assert bench.claim(A) == wire.NotYet("r")
     bench.step()
     bench.tell(bench.core.computed, "r", 1)
     bench.outputs.clear()
     bench.step()
-    assert bench.said(A) == [wire.ClaimAnswers(1, LEASE, (wire.Claimed("r", pin),))]
+    assert bench.said(A) == [wire.ClaimAnswers(1, LEASE, (wire.Claimed("r", hold),))]
     bench.step()
     assert bench.said(A) == []
 
@@ -119,7 +119,7 @@ def test_a_promise_lasts_from_the_claim_and_not_from_when_it_is_answered(bench: 
 
 
 def test_blocks_that_decode_names_are_those_that_are_held(bench: Bench) -> None:
-    pin = bench.hold(tables=HERE)
+    hold = bench.hold(tables=HERE)
     for named, group in (
         (blocks(4, 5, 7), "kv"),
         ({**HERE, "state": Slot(2, END)}, "state"),
@@ -129,8 +129,8 @@ def test_blocks_that_decode_names_are_those_that_are_held(bench: Bench) -> None:
         assert f"other blocks of group {group!r}" in lost(bench.claim(A, told=named), wire.LossReason.UNLIKE)
     assert "claimed for another hold" in lost(bench.claim(A), wire.LossReason.UNLIKE)
     for named in (HERE, {"kv": Blocks(1, np.array([5, -1]))}):
-        assert bench.claim(A, told=named) == wire.Claimed("r", pin)
-    assert bench.claim(A) == wire.Claimed("r", pin), "it was named for this hold"
+        assert bench.claim(A, told=named) == wire.Claimed("r", hold)
+    assert bench.claim(A) == wire.Claimed("r", hold), "it was named for this hold"
 
 
 def test_a_name_is_not_held_again_for_other_blocks(bench: Bench) -> None:
@@ -171,8 +171,8 @@ def test_claims_of_a_connection_are_bounded(bench: Bench, monkeypatch: pytest.Mo
 
 
 def test_chunks_are_offered_in_order_as_they_are_computed(bench: Bench) -> None:
-    pin = bench.open()
-    assert bench.claim(A, streamed=True) == wire.Claimed("r", pin)
+    hold = bench.open()
+    assert bench.claim(A, streamed=True) == wire.Claimed("r", hold)
     bench.offer((0, 4), {"kv": HERE["kv"]})
     bench.offer((4, END), last=True)
     for computed, want in ((0, []), (1, [(0, (0, 4), False)]), (2, [(1, (4, END), True)])):
@@ -183,11 +183,11 @@ def test_chunks_are_offered_in_order_as_they_are_computed(bench: Bench) -> None:
 
 
 def test_a_whole_request_is_one_offer_to_who_streams(bench: Bench) -> None:
-    pin = bench.hold(tables=HERE)
+    hold = bench.hold(tables=HERE)
     bench.claim(A, streamed=True)
     bench.outputs.clear()
     bench.step()
-    assert bench.said(A) == [wire.Offer("r", pin, 0, None, None, wire.pack(HERE), True, True)]
+    assert bench.said(A) == [wire.Offer("r", hold, 0, None, None, wire.pack(HERE), True, True)]
 
 
 def test_a_whole_request_is_offered_once_and_when_it_is_computed(bench: Bench) -> None:
@@ -202,14 +202,14 @@ def test_a_whole_request_is_offered_once_and_when_it_is_computed(bench: Bench) -
 
 
 def test_a_request_that_is_fed_is_read_whole_when_all_of_it_is_there(bench: Bench) -> None:
-    pin = bench.open()
+    hold = bench.open()
     bench.offer((0, END), last=True)
     (answers,) = bench.hear(A, wire.Claim(1, ("r",), (), {"r": wire.pack(HERE)}, {"r": (0, END)}))
     assert answers.answers == (wire.NotYet("r"),)
     bench.tell(bench.core.computed, "r", 1)
     bench.outputs.clear()
     bench.step()
-    assert [one.answers for one in bench.said(A)] == [(wire.Claimed("r", pin),)]
+    assert [one.answers for one in bench.said(A)] == [(wire.Claimed("r", hold),)]
 
 
 @pytest.mark.parametrize(("tokens", "text"), [((0, END + 1), "was opened for tokens"), ((4, 8), "after the last one")])
@@ -321,10 +321,10 @@ def test_who_cannot_be_told_is_dropped(bench: Bench, error: errors.KvplanError) 
 
 
 def test_an_offer_that_no_message_can_hold_ends_its_request(bench: Bench) -> None:
-    pin = bench.open()
+    hold = bench.open()
     bench.claim(A, streamed=True)
     error = errors.CardError("too large")
-    bench.tell(bench.core.readers.unsent, A, wire.Offer("r", pin, 0, None, None, {}, True), error)
+    bench.tell(bench.core.readers.unsent, A, wire.Offer("r", hold, 0, None, None, {}, True), error)
     assert bench.said(A)[-1] == wire.Failed("r", error.code, "too large", 1)
     assert not bench.take(effects.Drop)
 
@@ -383,17 +383,17 @@ def test_what_an_earlier_connection_says_late_harms_no_attempt_over_a_later_one(
     """Messages of the old connection may arrive after decode has connected again and claimed the request again."""
     bench, earlier, later = Bench(), reader(connection=0), reader(connection=1)
     bench.meet(earlier, B)
-    pin = bench.hold(tables=HERE)
+    hold = bench.hold(tables=HERE)
     for who in (B, earlier):
-        assert bench.claim(who, told=HERE) == wire.Claimed("r", pin)
-    bench.hear(B, wire.Done("r", pin, 1))
+        assert bench.claim(who, told=HERE) == wire.Claimed("r", hold)
+    bench.hear(B, wire.Done("r", hold, 1))
     bench.tell(bench.core.readers.introduce, later.identity, later.name, "run")
     bench.meet(later)
-    assert bench.claim(later, told=HERE) == wire.Claimed("r", pin)
-    message = {"Done": wire.Done("r", pin, 1), "Leave": wire.Leave("r"), "Claim": wire.Claim(2, ("r",))}[late]
+    assert bench.claim(later, told=HERE) == wire.Claimed("r", hold)
+    message = {"Done": wire.Done("r", hold, 1), "Leave": wire.Leave("r"), "Claim": wire.Claim(2, ("r",))}[late]
     bench.hear(earlier, message)
     assert not bench.take(effects.Free)
-    assert bench.hear(later, wire.Done("r", pin, 2)) == [wire.Confirmed("r", 2)]
+    assert bench.hear(later, wire.Done("r", hold, 2)) == [wire.Confirmed("r", 2)]
     assert [one.released.why for one in bench.take(effects.Free)] == ["finished"]
 
 
@@ -402,11 +402,11 @@ def test_what_a_run_has_read_is_read_whatever_becomes_of_the_run(goodbye: bool) 
     bench = Bench()
     other = reader(0, "other", name="other")
     bench.meet(A, B, other)
-    pin = bench.hold()
+    hold = bench.hold()
     for who in (A, B, other):
         bench.claim(who)
     for who in (A, B):
-        bench.hear(who, wire.Done("r", pin, 1))
+        bench.hear(who, wire.Done("r", hold, 1))
         bench.hear(who, wire.Bye()) if goodbye else None
     bench.tell(bench.core.readers.introduce, b"new", "decode", "run 2")
     bench.hear(other, wire.Leave("r"))
@@ -428,10 +428,10 @@ def test_what_is_withdrawn_is_told_and_released_when_nobody_reads(bench: Bench) 
 
 
 def test_a_done_that_crosses_a_withdrawal_is_told_why_it_counts_no_more(bench: Bench) -> None:
-    pin = bench.hold()
+    hold = bench.hold()
     bench.claim(A)
     bench.withdraw()
-    (failed,) = bench.hear(A, wire.Done("r", pin, 1))
+    (failed,) = bench.hear(A, wire.Done("r", hold, 1))
     assert (type(failed), failed.code, failed.attempt) == (wire.Failed, errors.WithdrawnError.code, 1)
     assert "given up" in failed.message
     assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"], "decode has failed it"
@@ -446,7 +446,7 @@ def test_what_fails_names_the_last_claim_that_was_read(bench: Bench) -> None:
 
 
 def test_a_lease_that_nobody_renews_runs_out(bench: Bench) -> None:
-    pin = bench.hold()
+    hold = bench.hold()
     bench.claim(A)
     bench.now = 9
     bench.claim(A)
@@ -458,7 +458,7 @@ def test_a_lease_that_nobody_renews_runs_out(bench: Bench) -> None:
     said: list[Any] = [one.message for one in bench.outputs if isinstance(one, Send)]
     assert [one.code for one in said] == [errors.LeaseError.code]
     assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
-    (failed,) = bench.hear(A, wire.Done("r", pin, 1))
+    (failed,) = bench.hear(A, wire.Done("r", hold, 1))
     assert (type(failed), failed.attempt) == (wire.Failed, 1)
 
 
@@ -476,7 +476,7 @@ def test_an_offer_begins_the_lease_again(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "why"), [("lapse", "pin 0 of request r is over, expired"), ("withdraw", "has given up")]
+    ("end", "why"), [("lapse", "hold 0 of request r is over, expired"), ("withdraw", "has given up")]
 )
 def test_an_offer_after_the_end_is_refused_with_its_cause(bench: Bench, end: str, why: str) -> None:
     bench.open()
@@ -490,9 +490,9 @@ def test_an_offer_after_the_end_is_refused_with_its_cause(bench: Bench, end: str
 
 
 def test_a_hold_of_another_number_is_not_the_same(bench: Bench) -> None:
-    pin = bench.hold()
+    hold = bench.hold()
     bench.claim(A)
-    (failed,) = bench.hear(A, wire.Done("r", pin + 1, 1))
+    (failed,) = bench.hear(A, wire.Done("r", hold + 1, 1))
     assert (failed.code, failed.attempt) == (errors.LeaseError.code, 1)
     assert not bench.take(effects.Free)
 
@@ -509,24 +509,26 @@ def test_a_request_that_nobody_reads_is_free_at_once(bench: Bench) -> None:
 
 def test_every_reader_is_given_the_note_when_the_request_has_arrived(bench: Bench) -> None:
     bench.tell(bench.core.hold, "r", None, None, ready=True, note=b"first token")
-    pin = bench.core.state.sources["r"].pin
-    assert [bench.claim(who) for who in (A, B)] == [wire.Claimed("r", pin)] * 2
-    assert [bench.hear(who, wire.Done("r", pin, 1)) for who in (A, B)] == [[wire.Confirmed("r", 1, b"first token")]] * 2
+    hold = bench.core.state.sources["r"].hold
+    assert [bench.claim(who) for who in (A, B)] == [wire.Claimed("r", hold)] * 2
+    assert [bench.hear(who, wire.Done("r", hold, 1)) for who in (A, B)] == [
+        [wire.Confirmed("r", 1, b"first token")]
+    ] * 2
 
 
 def test_the_last_chunk_has_the_note(bench: Bench) -> None:
-    pin = bench.open()
+    hold = bench.open()
     bench.claim(A, streamed=True)
     with pytest.raises(errors.KvplanError, match="a note comes with the last chunk"):
         bench.tell(bench.core.offer, "r", Chunk((0, 4), False, None, HERE), b"early")
     bench.tell(bench.core.offer, "r", Chunk((0, END), True, None, HERE), b"late")
-    assert bench.hear(A, wire.Done("r", pin, 1)) == [wire.Confirmed("r", 1, b"late")]
+    assert bench.hear(A, wire.Done("r", hold, 1)) == [wire.Confirmed("r", 1, b"late")]
 
 
 def test_who_is_not_confirmed_is_given_no_note(bench: Bench) -> None:
     bench.tell(bench.core.hold, "r", None, None, ready=True, note=b"secret")
-    pin = bench.core.state.sources["r"].pin
-    (answer,) = bench.hear(A, wire.Done("r", pin, 1))
+    hold = bench.core.state.sources["r"].hold
+    (answer,) = bench.hear(A, wire.Done("r", hold, 1))
     assert isinstance(answer, wire.Failed)
 
 
@@ -535,9 +537,9 @@ def test_who_is_not_confirmed_is_given_no_note(bench: Bench) -> None:
 
 @pytest.mark.parametrize("given", [SUMS, {"sums": SUMS["sums"]}, {"sample": SUMS["sample"]}])
 def test_a_done_with_checksums_is_confirmed_once_they_were_compared(bench: Bench, given: dict[str, Any]) -> None:
-    pin = bench.hold(tables=HERE)
+    hold = bench.hold(tables=HERE)
     bench.claim(A, told=HERE)
-    done = wire.Done("r", pin, 1, **given)
+    done = wire.Done("r", hold, 1, **given)
     assert bench.hear(A, done) == []
     (asked,) = bench.take(effects.Compare)
     assert (asked.reader, asked.done, asked.named) == (A, done, HERE)
@@ -548,9 +550,9 @@ def test_a_done_with_checksums_is_confirmed_once_they_were_compared(bench: Bench
 
 
 def test_different_checksums_fail_the_attempt(bench: Bench) -> None:
-    pin = bench.hold()
+    hold = bench.hold()
     bench.claim(A)
-    done, error = wire.Done("r", pin, 3, **SUMS), errors.ChecksumError("kv differs")
+    done, error = wire.Done("r", hold, 3, **SUMS), errors.ChecksumError("kv differs")
     bench.hear(A, done)
     bench.outputs.clear()
     bench.tell(bench.core.dones.compared, A, "r", error)
@@ -559,20 +561,20 @@ def test_different_checksums_fail_the_attempt(bench: Bench) -> None:
 
 def test_a_done_after_the_end_of_its_hold_compares_nothing(bench: Bench) -> None:
     """The blocks may hold another request by then: different checksums would be no fault of the bytes."""
-    pin = bench.hold()
+    hold = bench.hold()
     bench.claim(A)
     bench.tell(bench.core.leases.expire, LEASE)
     bench.outputs.clear()
-    (failed,) = bench.hear(A, wire.Done("r", pin, 1, **SUMS))
+    (failed,) = bench.hear(A, wire.Done("r", hold, 1, **SUMS))
     assert failed.code == "R046"
     assert bench.take(effects.Compare) == []
 
 
 def test_a_comparison_that_ends_after_its_hold_is_told_of_the_lease(bench: Bench) -> None:
     """The blocks may hold another request by then."""
-    pin = bench.hold()
+    hold = bench.hold()
     bench.claim(A)
-    bench.hear(A, wire.Done("r", pin, 1, **SUMS))
+    bench.hear(A, wire.Done("r", hold, 1, **SUMS))
     bench.tell(bench.core.leases.expire, LEASE)
     bench.outputs.clear()
     bench.tell(bench.core.dones.compared, A, "r", errors.ChecksumError("layer 0 differs"))
@@ -581,9 +583,9 @@ def test_a_comparison_that_ends_after_its_hold_is_told_of_the_lease(bench: Bench
 
 @pytest.mark.parametrize("dropped", [False, True])
 def test_what_waits_for_its_checksums_is_kept_unless_its_reader_is_gone(bench: Bench, dropped: bool) -> None:
-    pin = bench.hold()
+    hold = bench.hold()
     bench.claim(A)
-    bench.hear(A, wire.Done("r", pin, 1, **SUMS))
+    bench.hear(A, wire.Done("r", hold, 1, **SUMS))
     if dropped:
         bench.tell(bench.core.readers.drop, A, "gone")
     for bench.now in range(1, 25):
@@ -593,10 +595,10 @@ def test_what_waits_for_its_checksums_is_kept_unless_its_reader_is_gone(bench: B
 
 
 def test_a_done_with_checksums_renews_its_promise_at_once(bench: Bench) -> None:
-    pin = bench.hold()
+    hold = bench.hold()
     bench.claim(A)
     bench.now = LEASE - 1
-    bench.hear(A, wire.Done("r", pin, 1, **SUMS))
+    bench.hear(A, wire.Done("r", hold, 1, **SUMS))
     bench.tell(bench.core.leases.expire, LEASE)
     bench.outputs.clear()
     bench.tell(bench.core.dones.compared, A, "r", None)
@@ -604,9 +606,9 @@ def test_a_done_with_checksums_renews_its_promise_at_once(bench: Bench) -> None:
 
 
 def test_a_comparison_that_outlives_its_hold_keeps_no_later_hold_of_the_name(bench: Bench) -> None:
-    pin = bench.hold(tables=HERE)
+    hold = bench.hold(tables=HERE)
     bench.claim(A, told=HERE)
-    bench.hear(A, wire.Done("r", pin, 1, **SUMS))
+    bench.hear(A, wire.Done("r", hold, 1, **SUMS))
     bench.withdraw()
     bench.now = LEASE
     bench.tell(bench.core.leases.expire, bench.now)
@@ -620,9 +622,9 @@ def test_a_comparison_that_outlives_its_hold_keeps_no_later_hold_of_the_name(ben
 
 
 def test_who_leaves_is_compared_no_more(bench: Bench) -> None:
-    pin = bench.hold()
+    hold = bench.hold()
     bench.claim(A)
-    done = wire.Done("r", pin, 1, **SUMS)
+    done = wire.Done("r", hold, 1, **SUMS)
     bench.hear(A, done)
     bench.hear(A, wire.Leave("r"))
     assert [(one.reader, one.request) for one in bench.take(effects.ReaderLeft)] == [(A, "r")]
@@ -633,12 +635,12 @@ def test_who_leaves_is_compared_no_more(bench: Bench) -> None:
 def test_comparisons_are_bounded(bench: Bench) -> None:
     few = Bench(most=1)
     few.meet(A, B)
-    pin = few.hold()
+    hold = few.hold()
     for who in (A, B):
         few.claim(who)
-    assert few.hear(A, wire.Done("r", pin, 1, **SUMS)) == []
+    assert few.hear(A, wire.Done("r", hold, 1, **SUMS)) == []
     for who in (A, B):
-        (failed,) = few.hear(who, wire.Done("r", pin, 2, **SUMS))
+        (failed,) = few.hear(who, wire.Done("r", hold, 2, **SUMS))
         assert ("too many checksums" in failed.message, failed.attempt) == (True, 2)
 
 
@@ -658,10 +660,10 @@ def test_a_copy_goes_on_by_itself_and_equal_ones_have_equal_snapshots(bench: Ben
 
 
 def test_every_message_is_counted_once(bench: Bench) -> None:
-    pin = bench.hold()
+    hold = bench.hold()
     for message in (
         wire.Claim(1, ("r",)),
-        wire.Done("r", pin, 1),
+        wire.Done("r", hold, 1),
         wire.Leave("r"),
         wire.WriteRequest("r", (0, 1), {}, {}, {}),
         wire.Bye(),

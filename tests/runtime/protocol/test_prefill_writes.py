@@ -38,13 +38,13 @@ def bench() -> Bench:
 
 
 def writing(bench: Bench, *readers: Any) -> int:
-    """Request r is being written. Returns its pin."""
-    pin = bench.hold()
+    """Request r is being written. Returns its hold."""
+    hold = bench.hold()
     for who in readers or (A,):
         bench.claim(who)
         bench.want(who)
     bench.outputs.clear()
-    return pin
+    return hold
 
 
 def phases(bench: Bench) -> list[str]:
@@ -59,14 +59,14 @@ def refused(bench: Bench, who: Any = A) -> str:
 
 
 def test_what_is_held_is_moved_in_the_step_in_which_it_is_asked_for(bench: Bench) -> None:
-    pin = bench.hold()
+    hold = bench.hold()
     bench.claim(A)
     bench.outputs.clear()
     bench.want(A)
     (move,) = bench.take(effects.Move)
     assert (move.key, move.layers, sorted(move.runs), move.last) == (KEY, None, ["kv", "state"], True)
     bench.tell(bench.core.writes.moved, KEY, 64)
-    assert bench.said(A) == [Written("r", pin, 64)]
+    assert bench.said(A) == [Written("r", hold, 64)]
     assert phases(bench) == []
     assert bench.core.leases.holds()[0].writers == 0
 
@@ -131,7 +131,7 @@ def test_nothing_is_written_on_when_the_lease_ran_out_meanwhile(bench: Bench) ->
 
 
 def test_a_hold_that_is_over_offers_nothing_while_a_write_keeps_its_blocks(bench: Bench) -> None:
-    """The pin ends for all readers at once: also for one that pulls, and for one that asks for a piece."""
+    """The hold ends for all readers at once: also for one that pulls, and for one that asks for a piece."""
     pulls = reader(1, name="pulls")
     bench.meet(pulls)
     bench.open()
@@ -187,7 +187,7 @@ def test_pushes_are_for_pairs_that_push(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("opened", "want", "text"),
     [
-        (None, {"told": blocks(4, 5, 7)}, "R046 request r: pin 0 has other blocks of group 'kv'"),
+        (None, {"told": blocks(4, 5, 7)}, "R046 request r: hold 0 has other blocks of group 'kv'"),
         (None, {"tokens": (0, 500)}, "the request ends at 500"),
         ((4, 8), {"tokens": (4, END)}, "was opened for"),
         ((4, END), {"tokens": (0, END)}, "was opened for"),
@@ -221,10 +221,10 @@ def test_a_chunk_of_other_blocks_fails_its_write(bench: Bench) -> None:
 
 def test_a_write_that_ends_after_its_hold_is_not_confirmed(bench: Bench) -> None:
     """All decode workers have said Done, the last one in the same turn."""
-    pin = writing(bench)
+    hold = writing(bench)
     bench.claim(B)
-    bench.hear(B, Done("r", pin, 1))
-    bench.hear(A, Done("r", pin, 1, sample=(1, 0)))
+    bench.hear(B, Done("r", hold, 1))
+    bench.hear(A, Done("r", hold, 1, sample=(1, 0)))
     bench.outputs.clear()
     bench.core.dones.compared(A, "r", None)
     bench.tell(bench.core.writes.moved, KEY, 64)
@@ -337,7 +337,7 @@ def test_a_request_that_ends_ends_what_is_written_of_it(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("dead", [False, True])
-def test_a_dropped_engine_pins_what_is_written_to_it_unless_it_is_dead(bench: Bench, dead: bool) -> None:
+def test_a_dropped_engine_keeps_what_is_written_to_it_unless_it_is_dead(bench: Bench, dead: bool) -> None:
     writing(bench)
     bench.tell(bench.core.drop_engine, "decode", dead=dead)
     assert {(one.key, one.dead) for one in bench.take(effects.Stop)} == {(KEY, False), (KEY, dead)}

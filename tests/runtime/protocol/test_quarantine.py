@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.runtime.protocol.cores import PIN, Rig, ask, engine
+from tests.runtime.protocol.cores import HOLD, Rig, ask, engine
 
 from kvplan.plan.types import Group, Side
 from kvplan.runtime import errors
@@ -171,7 +171,7 @@ def test_reads_under_way_keep_their_blocks_and_their_peer() -> None:
     rig = Rig()
     load = rig.begin(ask())
     (part,) = load.parts
-    rig.claimed(part, PIN)
+    rig.claimed(part, HOLD)
     rig.fail(load, errors.CancelledTransferError("cancelled"))
     assert [one.key for one in rig.of(Stop)] == [part]
     rig.tick(50)

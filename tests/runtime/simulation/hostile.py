@@ -24,7 +24,7 @@ from kvplan.runtime.control.outbox import LineState
 KEPT = 400
 # Cards, and what ends a connection, are said where they belong.
 NOT_SAID = (EngineCard, WorkerCard, Refusal, Hello)
-# Neither a pin, nor a number, nor an attempt that there is.
+# Neither a hold, nor a number, nor an attempt that there is.
 OTHER = 1 << 40
 FAR = (0, 1, 2, 7, 1 << 20, wire.FARTHEST)
 
@@ -34,7 +34,7 @@ class Tapped:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.up, self.down = dict[type, deque[Any]](), dict[type, deque[Any]]()
-        self.pins, self.monkeypatch = deque[int](maxlen=KEPT), monkeypatch
+        self.holds, self.monkeypatch = deque[int](maxlen=KEPT), monkeypatch
         for kind, heard in ((Line, self.up), (Desk, self.down)):
             monkeypatch.setattr(kind, "send", self._tapping(kind.send, heard))
 
@@ -44,7 +44,7 @@ class Tapped:
             if not isinstance(message, NOT_SAID):
                 heard.setdefault(type(message), deque(maxlen=KEPT)).append(message)
             if isinstance(message, wire.ClaimAnswers):
-                self.pins.extend(one.pin for one in message.answers if isinstance(one, wire.Claimed))
+                self.holds.extend(one.hold for one in message.answers if isinstance(one, wire.Claimed))
             return send(end, *arguments)
 
         return tapped
@@ -112,7 +112,7 @@ class Hostile(Schedule):
         evil, change = self.evil, dict[str, Any]()
         if hasattr(message, "request") and evil.random() < 0.6:
             change["request"] = self.name()
-        for name in ("pin", "number", "attempt", "heartbeat", "address", "size"):
+        for name in ("hold", "number", "attempt", "heartbeat", "address", "size"):
             if isinstance(getattr(message, name, None), int) and evil.random() < 0.4:
                 change[name] = self.numbers(name, getattr(message, name))
         if isinstance(message, wire.Claim) and evil.random() < 0.7:
@@ -136,8 +136,8 @@ class Hostile(Schedule):
         return self.evil.choice([*self.works, *self.works, *(f"r{n}" for n in range(3)), "never"])
 
     def numbers(self, name: str, before: int) -> int:
-        if name == "pin" and self.tapped.pins:
-            return self.evil.choice(self.tapped.pins)
+        if name == "hold" and self.tapped.holds:
+            return self.evil.choice(self.tapped.holds)
         return max(0, self.evil.choice((before - 1, before + 1, before + 2, *FAR)))
 
 
@@ -166,7 +166,7 @@ class HostileDecode(Hostile):
 
 
 class HostilePrefill(Hostile):
-    """Prefill workers say what is of no claim, pin, number or attempt of now, among what they say: it is as nothing."""
+    """Prefill workers add words of no claim, hold, number or attempt of now to what they say: they are as nothing."""
 
     def act(self) -> None:
         super().act()
@@ -183,8 +183,8 @@ class HostilePrefill(Hostile):
             wire.ClaimAnswers: {"heartbeat": 0},
             wire.Failed: {"attempt": never, "request": self.name()},
             wire.Confirmed: {"attempt": never, "request": self.name()},
-            wire.Offer: {"pin": never, "request": self.name()},
-            wire.Written: {"pin": never, "request": self.name()},
+            wire.Offer: {"hold": never, "request": self.name()},
+            wire.Written: {"hold": never, "request": self.name()},
         }
         numbered = {"number": never} if hasattr(message, "number") else {"request": "never"}
         return msgspec.structs.replace(message, **change.get(type(message), numbered))

@@ -206,9 +206,9 @@ def test_a_reader_that_lends_nothing_and_says_that_it_is_done_keeps_no_blocks(
     monkeypatch.setattr(LoadTable, "claims", lambda *_: ((), frozenset()))
     transfer = begun(made, "quiet")
     run(made, lambda: len(asking) == len(transfer.parts))
-    # Each worker believes what is said of its own pin.
+    # Each worker believes what is said of its own hold.
     for part, pieces in itertools.product(transfer.parts, asking):
-        pieces.say(Done("quiet", part.pin or 0, transfer.attempt))
+        pieces.say(Done("quiet", part.hold or 0, transfer.attempt))
     assert made.released() == {("quiet", "finished")}
     run(made, lambda: transfer.ended)
     assert isinstance(transfer.error, LeaseError)

@@ -127,7 +127,7 @@ class Engine:
         return self.scheduler.orders([], 0).step == 0
 
     def held(self) -> set[str]:
-        """Which holds pin items."""
+        """Which users keep items."""
         self.idle()
         return {user for item in self.scheduler.pool for user in item.users}
 

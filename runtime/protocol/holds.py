@@ -1,4 +1,4 @@
-"""Pins: requests whose blocks are kept, each with its promises to decode workers, and when it lapses."""
+"""Holds: requests whose blocks are kept, each with its promises to decode workers, and when it lapses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MOST_RUNS = 8
 LONG_AGO = -math.inf
 
 
-class PinPhase(IntEnum):
-    """The phases of a pin, from the hold to the release of its blocks."""
+class HoldPhase(IntEnum):
+    """The phases of a hold, from its start to the release of its blocks."""
 
     # Claims are accepted.
     HELD = auto()
@@ -29,23 +29,23 @@ class PinPhase(IntEnum):
     RELEASED = auto()
 
 
-class PinEvent(Enum):
-    """An event of a pin."""
+class HoldEvent(Enum):
+    """An event of a hold."""
 
     WITHDRAWN = auto()
-    # Its time has come, as `Pin.due` says.
+    # Its time has come, as `Hold.due` says.
     LAPSED = auto()
     # No push of this worker reads the blocks any more.
     FREED = auto()
 
 
-PIN = StateMachine(
-    "a pin",
+HOLD = StateMachine(
+    "a hold",
     {
-        (PinPhase.HELD, PinEvent.WITHDRAWN): PinPhase.WITHDRAWN,
-        (PinPhase.HELD, PinEvent.LAPSED): PinPhase.OVER,
-        (PinPhase.WITHDRAWN, PinEvent.LAPSED): PinPhase.OVER,
-        (PinPhase.OVER, PinEvent.FREED): PinPhase.RELEASED,
+        (HoldPhase.HELD, HoldEvent.WITHDRAWN): HoldPhase.WITHDRAWN,
+        (HoldPhase.HELD, HoldEvent.LAPSED): HoldPhase.OVER,
+        (HoldPhase.WITHDRAWN, HoldEvent.LAPSED): HoldPhase.OVER,
+        (HoldPhase.OVER, HoldEvent.FREED): HoldPhase.RELEASED,
     },
 )
 
@@ -85,11 +85,11 @@ class Promise(NamedTuple):
 
 
 @dataclass(slots=True)
-class Pin:
+class Hold:
     """A request whose blocks are kept.
 
     `lease_end` is one lease after the hold, or the last offer, claim or comparison of checksums. `done` are the
-    claimants that said Done. `finished` are the runs whose claimants all said Done. `reason` is why the pin is over.
+    claimants that said Done. `finished` are the runs whose claimants all said Done. `reason` is why the hold is over.
     `next_look` is the time of the next check whether it lapses. `writers` counts this worker's pushes that read the
     blocks.
     """
@@ -97,7 +97,7 @@ class Pin:
     request: str
     number: int
     lease_end: float
-    phase: PinPhase = PinPhase.HELD
+    phase: HoldPhase = HoldPhase.HELD
     reason: LossReason = LossReason.EXPIRED
     next_look: float = math.inf
     writers: int = 0
@@ -105,16 +105,16 @@ class Pin:
     done: set[Claimant] = field(default_factory=set)
     finished: set[tuple[str, str]] = field(default_factory=set)
 
-    def on(self, event: PinEvent) -> None:
-        self.phase = PIN.after(self.phase, event)
+    def on(self, event: HoldEvent) -> None:
+        self.phase = HOLD.after(self.phase, event)
 
     @property
     def over(self) -> bool:
-        return self.phase >= PinPhase.OVER
+        return self.phase >= HoldPhase.OVER
 
     def due(self) -> float:
         """Return when it lapses: at `lease_end`, or if it is withdrawn or a run has finished, with its last promise."""
-        if not self.finished and self.phase is PinPhase.HELD:
+        if not self.finished and self.phase is HoldPhase.HELD:
             return self.lease_end
         return max((promise.end for promise in self.promises.values()), default=LONG_AGO)
 
@@ -136,10 +136,10 @@ class Pin:
         self.promises[claimant] = Promise(LONG_AGO, claimant.connection)
 
     def lapse(self) -> None:
-        """End the pin, and note why."""
-        withdrawn = LossReason.WITHDRAWN if self.phase is PinPhase.WITHDRAWN else LossReason.EXPIRED
+        """End the hold, and note why."""
+        withdrawn = LossReason.WITHDRAWN if self.phase is HoldPhase.WITHDRAWN else LossReason.EXPIRED
         self.reason = LossReason.FINISHED if self.finished else withdrawn
-        self.on(PinEvent.LAPSED)
+        self.on(HoldEvent.LAPSED)
 
     def count_done(self, claimant: Claimant, contract: frozenset[int]) -> MessageKind:
         """Count a Done, and return counted or duplicate. A claim after a Done begins a new read, whose Done counts."""
