@@ -118,7 +118,7 @@ class SentRequest:
                 self.state = RoomState.SUCCESS
             else:
                 # A lease that ended is the cause of whatever was refused after it.
-                self._fail(_released(self._name, why) if self.error is None or why == "expired" else self.error)
+                self._fail(_freed_early(self._name, why) if self.error is None or why == "expired" else self.error)
         return self.state
 
     def abort(self) -> None:
@@ -148,8 +148,8 @@ def room_name(room: int, tokens: Sequence[int], salt: str) -> str:
     return held_name(str(room), prompt_digest(tokens, [salted(salt)] if salt else ()))
 
 
-def _released(name: str, why: str) -> KvplanError:
-    text = f"request {name} was released before decode had it: {why}"
+def _freed_early(name: str, why: str) -> KvplanError:
+    text = f"request {name}: blocks freed early ({why})"
     return LeaseError(text) if why == "expired" else WithdrawnError(text)
 
 

@@ -60,7 +60,7 @@ class PrefillSide:
             order = self._held.pop(one.request)
             free.add(order.request)
             if one.why != "finished" and not order.next_turn:
-                logs.event(logs.WARNING, "blocks freed unread", request=one.request, why=one.why)
+                logs.event(logs.WARNING, "blocks freed early", request=one.request, why=one.why)
                 self.expired += one.why == "expired"
         return free
 

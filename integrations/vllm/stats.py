@@ -18,7 +18,10 @@ HISTOGRAMS = {
 }
 COUNTERS = {
     FAILED: ("vllm:kvplan_num_failed_loads", "Requests that could not be loaded; each worker counts."),
-    EXPIRED: ("vllm:kvplan_num_expired_reqs", "Requests whose lease ended before decode had them; each worker counts."),
+    EXPIRED: (
+        "vllm:kvplan_num_expired_reqs",
+        "Requests whose blocks were freed early, as their lease ended; each worker counts.",
+    ),
 }
 
 

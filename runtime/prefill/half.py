@@ -210,7 +210,7 @@ class PrefillHalf(Half):
     def _free(self, released: Released) -> None:
         """Record that the blocks of a request are free."""
         self._counters.add("ended_holds", end=released.why)
-        self.spans.end(released.request, released.why, "not all have read it" if released.why == "expired" else "")
+        self.spans.end(released.request, released.why, "blocks freed early" if released.why == "expired" else "")
         self._unreported.append(released)
 
 

@@ -212,7 +212,7 @@ class PrefillWorker(OwnedWorker):
         half.check_taking()
         half.tell_collected()
         if self._has_no_readers:
-            half.driver.command(half.core.leases.release_unread, request)
+            half.driver.command(half.core.leases.hold_without_readers, request)
             return
         named, ready = self._named(tables), after is None
         half.driver.command(half.core.hold, request, tokens, named, ready=ready, note=attached, whole=whole)

@@ -81,8 +81,8 @@ class Leases:
         """
         return self._add(request, now + self._seconds).number
 
-    def release_unread(self, request: str) -> None:
-        """Release a request at once, as finished, because it has no readers. Raises what `hold` raises."""
+    def hold_without_readers(self, request: str) -> None:
+        """Hold a request that no decode worker reads: it ends at once, as finished. Raises what `hold` raises."""
         hold = self._add(request, math.inf)
         hold.finished.add(NOBODY)
         self._update(hold)

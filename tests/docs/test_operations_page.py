@@ -238,6 +238,6 @@ def test_what_logs_are_quoted_is_logged() -> None:
     rooms = (ROOT / "runtime", ROOT / "integrations")
     source = "\n".join(path.read_text() for room in rooms for path in room.rglob("*.py"))
     named = ("keys changed", "key refused", "key file ignored", "push chosen", "load failed", "load refused")
-    for event in (*named, "blocks freed unread", "parameters refused"):
+    for event in (*named, "blocks freed early", "parameters refused"):
         assert f"`{event}`" in PAGE
         assert f'"{event}"' in source

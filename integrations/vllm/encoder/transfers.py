@@ -74,7 +74,7 @@ class ItemTransfers:
         released = [] if self._holder is None else self._holder.released()
         for one in released:
             if one.why != "finished":
-                logs.event(logs.WARNING, "item freed unread", request=one.request, why=one.why)
+                logs.event(logs.WARNING, "item freed early", request=one.request, why=one.why)
         return [one.request for one in released]
 
     def fetch(self, item: PooledItem, remote: RemoteItem) -> None:

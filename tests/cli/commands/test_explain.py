@@ -424,7 +424,7 @@ def seen(*words: str) -> list[str]:
 
 @pytest.mark.parametrize("name", ["vllm:kvplan_num_expired_reqs_total", "vllm:kvplan_num_expired_reqs"])
 def test_a_metric_of_an_engine_is_explained(name: str) -> None:
-    assert "the lease ended before decode had it" in answer(name)["title"]
+    assert "the lease ended before all decode workers confirmed" in answer(name)["title"]
     (row,) = seen(name)
     assert row.startswith("R046, `is over, expired`")
 
@@ -437,7 +437,7 @@ def test_a_metric_of_an_engine_is_explained(name: str) -> None:
             "WARNING [holds.py:75] hold refused request=cmpl-7 error='of /x/y'",
             "R046, `is not held`; `hold refused`",
         ),
-        ("blocks freed unread request=a why=expired", "R046, `is over, expired`; `blocks freed unread`"),
+        ("blocks freed early request=a why=expired", "R046, `is over, expired`; `blocks freed early`"),
         ("no keys server=tcp://0.0.0.0:5600", "`no keys`"),
         ("fleet not heard error=timeout", "R070; `fleet not told`, `fleet not heard`"),
     ],
@@ -449,19 +449,19 @@ def test_a_line_of_the_log_is_explained(line: str, row: str) -> None:
 
 
 def test_a_line_of_the_log_has_only_the_rows_whose_words_it_has() -> None:
-    (withdrawn,) = seen("blocks freed unread request=a why=withdrawn")
+    (withdrawn,) = seen("blocks freed early request=a why=withdrawn")
     assert "`why=withdrawn`" in withdrawn
     late = 'load failed request=b error="R046: request r is over, expired"'
     assert [row[:26] for row in seen(late)] == ["R046, `is over, expired`; ", "`vllm:kvplan_num_failed_lo"]
 
 
 def test_words_of_a_line_need_no_quotes() -> None:
-    assert seen("blocks", "freed", "unread", "request=a", "why=expired") == seen("blocks freed unread why=expired")
+    assert seen("blocks", "freed", "early", "request=a", "why=expired") == seen("blocks freed early why=expired")
 
 
 def test_a_metric_may_have_labels_and_an_alert_small_letters() -> None:
     assert answer('kvplan_ended_holds_total{end="withdrawn"}') == answer("kvplan_ended_holds_total")
-    assert answer("kvplanvllmunread") == answer("KvplanVllmUnread")
+    assert answer("kvplanvllmfreedearly") == answer("KvplanVllmFreedEarly")
 
 
 def test_a_line_of_the_log_has_the_rows_of_its_code() -> None:
@@ -471,7 +471,7 @@ def test_a_line_of_the_log_has_the_rows_of_its_code() -> None:
 
 
 def test_an_alert_is_explained_by_the_rows_of_its_metrics() -> None:
-    assert answer("KvplanUnread")["text"].startswith("rate(kvplan_ended_holds_total")
+    assert answer("KvplanFreedEarly")["text"].startswith("rate(kvplan_ended_holds_total")
     assert [row[:4] for row in seen("KvplanLeaseLost")] == ["R046"] * 4
 
 

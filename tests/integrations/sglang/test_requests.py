@@ -274,7 +274,7 @@ def settle(receiver: ReceivedRequest) -> None:
 
 
 CAUSES = {
-    "lapse": "before decode had it: expired",
+    "lapse": "blocks freed early (expired)",
     "drain": "cannot be offered",
     "event": "cannot be offered",
     "abort": "was aborted",
@@ -396,7 +396,7 @@ def test_a_request_that_decode_never_asks_for_fails_after_its_lease() -> None:
         senders = pair.senders()
         pair.send(senders, 0, TOKENS)
         assert over(*senders) == [RoomState.FAILED] * 2
-        assert str(senders[0].error) == f"request {NAME} was released before decode had it: expired"
+        assert str(senders[0].error) == f"request {NAME}: blocks freed early (expired)"
 
 
 def test_a_request_that_prefill_never_sends_fails_in_time() -> None:

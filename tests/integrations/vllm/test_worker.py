@@ -297,7 +297,7 @@ def test_what_nobody_fetches_is_freed_by_its_lease(caplog: pytest.LogCaptureFixt
     pair = Pair(made, LoadTimes(10, 5, 5))
     pair.hold(ask(made, TOKENS_ASKED))
     assert pair.sent() == [{"r"}, {"r"}]
-    assert "blocks freed unread" in caplog.text
+    assert "blocks freed early" in caplog.text
     assert pair.prefill[0].measures()[EXPIRED] == [1.0]
     made.close()
 
@@ -323,7 +323,7 @@ def test_what_is_kept_for_a_turn_that_does_not_come_is_no_fault(caplog: pytest.L
     for worker in pair.prefill:
         worker.hold(StepOrders(holds=(kept,)))
     assert pair.sent() == [{"r"}, {"r"}]
-    assert "blocks freed unread" not in caplog.text
+    assert "blocks freed early" not in caplog.text
     assert not pair.prefill[0].measures()[EXPIRED]
     made.close()
 

@@ -163,7 +163,7 @@ def test_prometheus_sees_the_snapshot() -> None:
     assert found["kvplan_requests_total", (("outcome", "done"),)] == 0
     assert found["kvplan_failures_total", (("reason", "R043"),)] == 3
     assert (found["kvplan_merge_ratio", ()], found["kvplan_peers", ()]) == (2, 2)
-    assert ("kvplan_held_leases", ()) not in found
+    assert ("kvplan_holds", ()) not in found
     assert found["kvplan_transfer_duration_seconds_bucket", (("le", "0.25"),)] == 0
     assert found["kvplan_transfer_duration_seconds_bucket", (("le", "0.5"),)] == 1
     assert found["kvplan_transfer_duration_seconds_count", ()] == 1

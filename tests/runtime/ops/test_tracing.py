@@ -111,7 +111,7 @@ def test_holds_that_end_otherwise(exported: Any) -> None:
     assert [(one.attributes["kvplan.request"], one.attributes["kvplan.outcome"]) for one in spans] == [
         (name, name) for name in ("expired", "withdrawn", "closed")
     ]
-    assert [span.status.description for span in spans] == ["not all have read it", None, None]
+    assert [span.status.description for span in spans] == ["blocks freed early", None, None]
 
 
 @pytest.mark.usefixtures("exported")

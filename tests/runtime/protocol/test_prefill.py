@@ -498,10 +498,10 @@ def test_a_hold_of_another_number_is_not_the_same(bench: Bench) -> None:
 
 
 def test_a_request_that_nobody_reads_is_free_at_once(bench: Bench) -> None:
-    bench.tell(bench.core.leases.release_unread, "r")
+    bench.tell(bench.core.leases.hold_without_readers, "r")
     assert [one.released for one in bench.take(effects.Free)] == [Released("r", "finished")]
     with pytest.raises(errors.HandleError):
-        bench.tell(bench.core.leases.release_unread, "r")
+        bench.tell(bench.core.leases.hold_without_readers, "r")
 
 
 # Notes
