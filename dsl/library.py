@@ -5,7 +5,7 @@ A file is parsed once, when it is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from importlib.resources import as_file, files
@@ -22,7 +22,7 @@ from kvplan.dsl.files.fleet import parse_fleet
 from kvplan.dsl.files.folders import folder_files, layout_type
 from kvplan.dsl.files.heads import FileHead
 from kvplan.dsl.files.kinds import parse_kind
-from kvplan.dsl.files.lazy import LazyFiles
+from kvplan.dsl.files.lazy import LazyFiles, OtherNames
 from kvplan.dsl.files.machines import parse_machine
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.files.rule_check import check_reading
@@ -36,7 +36,7 @@ from kvplan.dsl.schema.deployment import Deployment
 from kvplan.dsl.schema.engine import MESH, OPTIONS, Engine
 from kvplan.dsl.schema.fields import entries, guarded
 from kvplan.dsl.schema.fleet import FleetFile
-from kvplan.dsl.schema.kind import Kind, Param
+from kvplan.dsl.schema.kind import OTHER_NAMES, Kind, Param
 from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.dsl.schema.model import FAMILY, Model
 from kvplan.dsl.schema.names import WORDS
@@ -64,7 +64,8 @@ class Library:
     def kinds(self) -> LazyFiles[Kind]:
         if self.shared is not None:
             return self.shared.kinds
-        return LazyFiles("kind", self.paths["kind"], partial(self._parsed, "kind", self._kind))
+        read = partial(self._parsed, "kind", self._kind)
+        return LazyFiles("kind", self.paths["kind"], read, lambda: self._other_names)
 
     @cached_property
     def engines(self) -> LazyFiles[Engine]:
@@ -144,6 +145,17 @@ class Library:
         options = (self._root("engine", name).get("options") for name in self.engines)
         names = {entry.key for option in options if isinstance(option, YamlTable) for entry in option.entries}
         return tuple(sorted({*names, *given_words(names).values(), *WORDS}))
+
+    @cached_property
+    def _other_names(self) -> OtherNames:
+        """The names by which people call kinds, without those of files that cannot be read."""
+        found: dict[str, dict[str, str]] = {}
+        for kind in self.kinds:
+            root = guarded(Sink(), partial(self._root, "kind", kind))
+            names = OTHER_NAMES.read(Sink(), root.get("other_names"), "other_names") if root else {}
+            for other, text in names.items():
+                found.setdefault(str(other), {})[kind] = text
+        return found
 
     @cached_property
     def mesh_axes(self) -> frozenset[str]:
@@ -308,7 +320,8 @@ class Library:
         return self._over(file_type, self._root(file_type, name), name)
 
     def _over(self, file_type: str, root: YamlTable, name: str) -> YamlTable:
-        return extended(root, (name,), file_type, self.paths[file_type], partial(self._root, file_type))
+        known: Mapping[str, Collection[str]] = {**self.paths, "kind": self.kinds}
+        return extended(root, (name,), file_type, known[file_type], partial(self._root, file_type))
 
     def _root(self, file_type: str, name: str) -> YamlTable:
         root = open_document(self.paths[file_type][name]).root

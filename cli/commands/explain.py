@@ -149,20 +149,20 @@ def _described(what: str, layouts: tuple[Path, ...]) -> tuple[Library, str, str]
 def _unknown(known: Library, what: str) -> Exception:
     """The error for a word that has no explanation (K008)."""
     from kvplan.cli.commands.explain_word import names_in_files
-    from kvplan.dsl.files.documents import ARGUMENT, ELSEWHERE, beside
-    from kvplan.dsl.text.diagnostics import Diagnostic, DslError, nearest
+    from kvplan.dsl.files.documents import ARGUMENT, ELSEWHERE, beside, nearest_name
+    from kvplan.dsl.text.diagnostics import Diagnostic, DslError
     from kvplan.dsl.text.source import inline
     from kvplan.dsl.text.yaml_reader import YamlScalar
 
     for file_type in ("model", "engine", "kind"):
         if error := known.misnamed(file_type, what):
             return DslError(error)
-    every = (*known.models, *known.engines, *known.kinds, *RULES, *MEANINGS, *VERDICTS, *words())
+    more = (*known.models, *known.engines, *RULES, *MEANINGS, *VERDICTS, *words(), *names_in_files(known))
     # A rule written in small letters is found, too.
     shouted = what.upper()
     asked = shouted if shouted in RULES or shouted in MEANINGS else what
     place = inline(what, ARGUMENT)
-    near = beside("model", YamlScalar(what, place)) or nearest(asked, (*every, *names_in_files(known)))
+    near = beside("model", YamlScalar(what, place)) or nearest_name(asked, known.kinds, more)
     help = near or f"{ELSEWHERE}; metrics begin with {METRIC}, words are in docs/glossary.md"
     message = f"there is no model, engine, kind, key, option, parameter, rule or word '{what}'"
     return DslError(Diagnostic("K008", message, place, (), help))

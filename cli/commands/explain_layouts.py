@@ -58,6 +58,7 @@ def explain_kind(found: Library, name: str) -> Plain:
     return {
         "kind": kind.name,
         **_head(kind),
+        "other_names": dict(kind.other_names),
         "store": kind.store,
         "parameters": {param.name: plain_param(param, kind.doc_ref) for param in kind.params.values()},
         "tensors": _tensors(kind.tensors),
@@ -166,7 +167,9 @@ def _values(derived: Plain) -> list[str]:
 
 
 def kind_text(said: Plain) -> str:
-    lines = [f"{said['kind']}: {said['title']}", *_about(said), "", "parameters"]
+    others = [(f"  {name}", text) for name, text in said["other_names"].items()]
+    names = ["", "other names", *table(("", ""), others)[1:]] if others else []
+    lines = [f"{said['kind']}: {said['title']}", *_about(said), *names, "", "parameters"]
     for name, param in said["parameters"].items():
         lines += ["", *param_lines(name, param, said["doc-ref"])]
     lines += ["", f"stored {STORES[said['store']]}", "", *_record_lines(said)]

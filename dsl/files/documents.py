@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from kvplan.dsl.files.lazy import LazyFiles
 from kvplan.dsl.schema.fields import guarded
+from kvplan.dsl.schema.kind import Kind, Param
 from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, close, listed, nearest
 from kvplan.dsl.text.source import shown
@@ -84,23 +86,40 @@ def misnamed(file_type: str, name: str, paths: Iterable[Path]) -> Diagnostic | N
     return None
 
 
-def unknown(file_type: str, name: YamlScalar, known: Iterable[str]) -> Diagnostic:
+def unknown(file_type: str, name: YamlScalar, known: Iterable[str], but: Iterable[str] = ()) -> Diagnostic:
     """The error for a name, in a file or on the command line, that no known file describes (K008)."""
-    help = beside(file_type, name) or nearest(name, known) or ELSEWHERE
+    help = beside(file_type, name) or nearest_name(name, known, but=but) or ELSEWHERE
     return Diagnostic("K008", f"unknown {file_type} '{name}'", name.span, (), help)
 
 
-def is_known(sink: Sink, file_type: str, name: YamlScalar, known: Iterable[str]) -> bool:
+def nearest_name(word: str, known: Iterable[str], more: Iterable[str] = (), but: Iterable[str] = ()) -> str:
+    """Advice with the nearest of known files' names, except `but`, of their other names, and of `more`."""
+    names = {*known, *more} - {*but}
+    others = known.other_names() if isinstance(known, LazyFiles) else {}
+    near = close(word, {*names, *others})
+    if not near or near[0] in names:
+        return nearest(word, names)
+    meant = others[near[0]]
+    quoted = listed([f"'{name}'" for name in meant])
+    return f"did you mean {quoted}? {near[0]} is {listed([*meant.values()])}"
+
+
+def is_known(sink: Sink, file_type: str, name: YamlScalar, known: Collection[str]) -> bool:
     """Whether a known file describes a name. Reports K008 if not."""
-    names = {*known}
-    if name not in names:
-        sink.errors.append(unknown(file_type, name, names))
-    return name in names
+    if name not in known:
+        sink.errors.append(unknown(file_type, name, known))
+    return name in known
 
 
 def described(sink: Sink, file_type: str, name: YamlScalar, files: Mapping[str, T]) -> T | None:
     """The value that the file of that name describes; None, with errors, if it is missing (K008) or bad."""
     return guarded(sink, lambda: files[name]) if is_known(sink, file_type, name, files) else None
+
+
+def params_of(sink: Sink, kinds: Mapping[str, Kind], name: YamlScalar) -> Mapping[str, Param] | None:
+    """The parameters of the kind of that name; None, with errors, if it is missing (K008) or bad."""
+    kind = described(sink, "kind", name, kinds)
+    return kind.params if kind else None
 
 
 def path_of(sink: Sink, file: YamlScalar, whose: str) -> str:

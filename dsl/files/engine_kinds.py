@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
-from kvplan.dsl.files.documents import described
+from kvplan.dsl.files.documents import described, nearest_name, params_of
 from kvplan.dsl.files.lazy import raising
 from kvplan.dsl.files.storages import read_storages
 from kvplan.dsl.lang.functions import given_words
@@ -19,7 +19,7 @@ from kvplan.dsl.rules.params import WANTED
 from kvplan.dsl.rules.rule import parse_rules
 from kvplan.dsl.schema.engine import INSTEAD, REQUIRED_OF, DumpRules, Engine, Instead, Requirement
 from kvplan.dsl.schema.fields import check_names, check_sentence, entries, guarded, placeholders
-from kvplan.dsl.schema.kind import WHOSE, Kind, Param, Rule
+from kvplan.dsl.schema.kind import WHOSE, Kind, Rule
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED, WORDS
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape
 from kvplan.dsl.text.diagnostics import Sink, nearest
@@ -95,9 +95,8 @@ def _check_by_cache(sink: Sink, given: Named[Expr], known: set[str], kinds: Kind
 
 def _check_whose(sink: Sink, key: YamlScalar, kinds: Kinds) -> None:
     """Report a key that is no kind, store or `default` (K008)."""
-    allowed = [*kinds, *WHOSE.words]
-    if key not in allowed:
-        message, help = f"'{key}' is neither a kind, a store nor default", nearest(key, allowed)
+    if key not in kinds and key not in WHOSE.words:
+        message, help = f"'{key}' is neither a kind, a store nor default", nearest_name(key, kinds, WHOSE.words)
         sink.add("K008", message, key.span, help=help)
 
 
@@ -162,9 +161,4 @@ def _instead(sink: Sink, name: YamlScalar, tree: Tree, known: set[str], kinds: K
 def dump_rules(dump: DumpRules, kinds: Kinds) -> tuple[Rule, ...]:
     """The rules that recognise a layer's cache from its dump. Raises DslError."""
     tree, what = dump.written("caches"), "a rule of a dump"
-    return raising(lambda sink: parse_rules(sink, tree, what, partial(_params_of, sink, kinds)))
-
-
-def _params_of(sink: Sink, kinds: Kinds, name: str) -> Mapping[str, Param] | None:
-    kind = guarded(sink, lambda: kinds[name]) if name in kinds else None
-    return kind.params if kind else None
+    return raising(lambda sink: parse_rules(sink, tree, what, partial(params_of, sink, kinds)))

@@ -9,6 +9,8 @@ from typing import Generic, TypeVar
 from kvplan.dsl.text.diagnostics import DslError, Sink
 
 T = TypeVar("T")
+# By another name: the names that it may stand for, each with what it is in their words.
+OtherNames = Mapping[str, Mapping[str, str]]
 
 
 def raising(read: Callable[[Sink], T]) -> T:
@@ -45,8 +47,14 @@ class LazyMap(Mapping[str, T], Generic[T]):
 
 
 class LazyFiles(LazyMap[T]):
-    """The values that files of one type describe, by name."""
+    """The values that files of one type describe, by name. `other_names` reads the names by which people call them."""
 
-    def __init__(self, file_type: str, paths: Mapping[str, Path], parse: Callable[[str], T]) -> None:
+    def __init__(
+        self,
+        file_type: str,
+        paths: Mapping[str, Path],
+        parse: Callable[[str], T],
+        other_names: Callable[[], OtherNames] = dict,
+    ) -> None:
         super().__init__(paths, parse)
-        self.file_type = file_type
+        self.file_type, self.other_names = file_type, other_names

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 from kvplan.dsl.files.conditions import OptionWords, check_condition
-from kvplan.dsl.files.documents import described, is_known
+from kvplan.dsl.files.documents import described, is_known, params_of
 from kvplan.dsl.files.needs import check_tokens, parse_needs
 from kvplan.dsl.files.static_check import check_worth
 from kvplan.dsl.files.variants import notes
@@ -82,7 +83,7 @@ def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) 
             keys.given["config"].span,
             help=help,
         )
-    config = parse_own(sink, keys.written("config"), lambda kind: kinds[kind].params if kind in kinds else None)
+    config = parse_own(sink, keys.written("config"), partial(params_of, sink, kinds))
     return replace(
         keys,
         name=name,

@@ -17,7 +17,7 @@ from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import Tree, YamlEntry, YamlList, YamlScalar, YamlTable
 
 # Facts about one file only. For `shares` the default is the safe value.
-NOT_INHERITED = (EXTENDS, "default", "probed", "platforms", "shares")
+NOT_INHERITED = (EXTENDS, "default", "other_names", "probed", "platforms", "shares")
 
 
 def extended(
@@ -34,7 +34,7 @@ def extended(
         circle = " -> ".join((*chain, base))
         raise fault("K011", f"{file_type} '{chain[-1]}' extends itself: {circle}", base.span)
     if base not in known:
-        raise DslError(unknown(file_type, base, [name for name in known if name not in chain]))
+        raise DslError(unknown(file_type, base, known, chain))
     under = extended(root_of(base), (*chain, base), file_type, known, root_of)
     return merged(without(under, *NOT_INHERITED), root)
 

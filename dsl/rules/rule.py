@@ -21,8 +21,8 @@ from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable
 
 # The name of a limit among parameters, `needs.window`, and what its values are.
 LIMIT, TOKENS = "needs.", Param(type="int")
-# A function from the name of a kind to its parameters; None if there is no such kind.
-Params = Callable[[str], Mapping[str, Param] | None]
+# A function from the name of a kind to its parameters. None, which it reports, if there is no such kind.
+Params = Callable[[YamlScalar], Mapping[str, Param] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ def _rule(sink: Sink, tree: Tree, what: str, params_of: Params, kind: str) -> Ru
     if not isinstance(tree, YamlTable):
         sink.add("K003", f"{what} must be a mapping or a list of mappings, not {shown(tree)}", tree.span)
         return None
-    chosen = NameShape("kind").read(sink, tree.get("kind"), "kind") if not kind else None
-    about = kind or chosen or ""
+    about = YamlScalar(kind, tree.span) if kind else NameShape("kind").read(sink, tree.get("kind"), "kind")
+    if not about:
+        sink.add("K002", f"{what} lacks 'kind'", tree.span)
+        return None
     params = params_of(about)
     if params is None:
-        code, message = ("K008", f"unknown kind '{about}'") if about else ("K002", f"{what} lacks 'kind'")
-        sink.add(code, message, chosen.span if chosen else tree.span)
         return None
     keys = RULE.read(sink, tree, what, (*(() if kind else ("kind",)), *params))
     exprs = {
@@ -135,7 +135,7 @@ def parse_own(sink: Sink, tree: Tree | None, params_of: Params) -> ConfigRules:
     for cache, given in keys.caches.items():
         own = parse_rules(sink, given, f"cache '{cache}' of config", params_of)
         for rule in own:
-            _check_required(sink, rule, cache, params_of(rule.kind) or {})
+            _check_required(sink, rule, cache, params_of(YamlScalar(rule.kind, cache.span)) or {})
         rules += tuple(replace(rule, name=cache, tree=cache) for rule in own)
     return ConfigRules(words=tuple(keys.words.items()), remarks=keys.remarks, caches=rules, no_effect=keys.no_effect)
 

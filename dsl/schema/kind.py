@@ -175,6 +175,7 @@ NEEDED = EitherShape((WordShape((ALL,)), NEEDS))
 RULE = Form("a rule", Rule, rest=FOREIGN)
 KIND_VARIANT = Form("a kind's variant", KindVariant)
 VARIANTS = MapShape(KIND_VARIANT, names=LABEL)
+OTHER_NAMES = MapShape(TEXT, names=LABEL)
 LEGEND = MapShape(TEXT, names=LABEL)
 LEGEND_DOC = "what letters in names stand for, for people"
 
@@ -187,6 +188,10 @@ class Kind(DocumentKeys):
 
     variant: str = field(default="", kw_only=True)
     extends: YamlScalar | None = key(NameShape("kind"), EXTENDS_DOC)
+    other_names: Named[str] = key(
+        OTHER_NAMES,
+        "names by which people call it → what they are in its words, for the error of an unknown kind",
+    )
     params: Named[Param] = key(MapShape(PARAM), "the numbers and words that a model gives")
     store: str = key(
         WordShape(STORES),

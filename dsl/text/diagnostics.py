@@ -94,12 +94,21 @@ def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
 
 
 def close(word: str, known: Iterable[str]) -> list[str]:
-    """The nearest known name, if any: one of the same words, a similar one, or a word of it, `dim` of `head_dim`."""
-    names = sorted(set(known))
-    turned = [name for name in names if sorted(name.split("_")) == sorted(word.split("_"))]
-    within = [name for name in names if name in word.split("_")]
-    alike = get_close_matches(word, names, 1, ALIKE)
-    return turned[:1] or alike or get_close_matches(word, within, 1, 0.0) or get_close_matches(word, names, 1)
+    """The nearest known name, if any: one of the same words, a similar one, or a word of it, `dim` of `head_dim`.
+
+    Large letters are like small ones, and `-` is like `_`.
+    """
+    by_text = {_folded(name): name for name in sorted(set(known), reverse=True)}
+    names, asked = sorted(by_text), _folded(word)
+    turned = [name for name in names if sorted(name.split("_")) == sorted(asked.split("_"))]
+    within = [name for name in names if name in asked.split("_")]
+    alike = get_close_matches(asked, names, 1, ALIKE)
+    near = turned[:1] or alike or get_close_matches(asked, within, 1, 0.0) or get_close_matches(asked, names, 1)
+    return [by_text[name] for name in near]
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("-", "_")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

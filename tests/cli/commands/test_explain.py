@@ -274,6 +274,13 @@ def test_a_kind_shows_its_parameters_and_every_order(name: str) -> None:
     assert all(f"  {order}" in text for order in kind.storage)
 
 
+def test_a_kind_is_found_by_other_names() -> None:
+    assert "= did you mean 'gqa'? mha is gqa with as many KV heads as query heads" in run("mha").stderr
+    assert "= did you mean 'gqa'?" in run("GQA").stderr
+    assert answer("gqa")["other_names"]["mqa"] == "gqa with one KV head"
+    assert "  mqa                gqa with one KV head" in run("gqa").stdout
+
+
 def test_orders_are_written_out() -> None:
     said = answer("mla")
     assert said["storage"]["BLNHC"] == "block { layer { token { latent[dim] rope[turn] } align(page_align) } }"

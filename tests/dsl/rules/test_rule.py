@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from kvplan.dsl.files.documents import params_of
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.foreign import UnusableValue
@@ -16,9 +18,9 @@ from kvplan.dsl.lang.functions import EVERY
 from kvplan.dsl.lang.functions import FOREIGN_ARITY as ARITY
 from kvplan.dsl.library import load
 from kvplan.dsl.rules.answers import ForeignValues, ask, with_words
-from kvplan.dsl.rules.rule import Params, RuleMatch, apply, first, over, parse_own, parse_rules
+from kvplan.dsl.rules.rule import RuleMatch, apply, first, over, parse_own, parse_rules
 from kvplan.dsl.schema.config import ConfigRules
-from kvplan.dsl.schema.kind import Param, Rule
+from kvplan.dsl.schema.kind import Rule
 from kvplan.dsl.text.diagnostics import DslError, Sink, ranges
 from kvplan.dsl.text.yaml_reader import read_text
 
@@ -31,11 +33,11 @@ FACTS: Mapping[str, object] = {
 }  # fmt: skip
 
 
-def choose(rules: Iterable[Rule], values: Mapping[str, object], params_of: Params) -> RuleMatch | None:
+def choose(rules: Iterable[Rule], values: Mapping[str, object]) -> RuleMatch | None:
     """The first rule that holds for `values`, applied."""
     facts = ForeignValues(values)
     rule, _ = first(rules, facts)
-    return apply(rule, facts, params_of(rule.kind) or {}) if rule else None
+    return apply(rule, facts, KINDS[rule.kind].params) if rule else None
 
 
 def worth(text: str, facts: Mapping[str, object] = FACTS) -> object:
@@ -205,7 +207,7 @@ def test_doubts_and_origins_go_on() -> None:
     assert (answer.value, answer.sources, answer.doubt) == (6, ("key",), "w is a guess")
 
 
-PARAMS = load().kind("gqa").params
+KINDS = load().kinds
 RULES = """
 kvplan: 1
 kind: x
@@ -215,41 +217,38 @@ match:
 """
 
 
-def params(kind: str) -> Mapping[str, Param] | None:
-    return PARAMS if kind == "gqa" else None
-
-
 def rules(text: str = RULES, kind: str = "gqa") -> tuple[tuple[Rule, ...], list[str]]:
     sink = Sink()
-    made = parse_rules(sink, read_text(text, Path("x.yaml")).root.get("match"), "match", params, kind)
+    tree = read_text(text, Path("x.yaml")).root.get("match")
+    made = parse_rules(sink, tree, "match", partial(params_of, sink, KINDS), kind)
     return made, [d.code for d in sink.errors]
 
 
 def test_the_first_rule_that_holds_is_applied() -> None:
     made, faults = rules()
     assert not faults
-    found = choose(made, {"window": 8, "heads": 2, "size": 16}, params)
+    found = choose(made, {"window": 8, "heads": 2, "size": 16})
     assert found
     assert (found.rule.name, found.known, found.unknown) == (
         "windows",
         {"heads": 2, "dim": 16, "window": 8},
         {},
     )
-    found = choose(made, {"heads": 2, "type": "bfloat16"}, params)
+    found = choose(made, {"heads": 2, "type": "bfloat16"})
     assert found
     assert (found.rule.name, found.known) == ("all", {"heads": 2, "dim": 64, "dtype": "bf16"})
-    assert choose(made, {"window": 0}, params) is None
+    assert choose(made, {"window": 0}) is None
 
 
 def test_a_value_that_a_parameter_cannot_have_is_unknown() -> None:
-    found = choose(rules()[0], {"heads": "8", "type": "float3", "size": True}, params)
+    found = choose(rules()[0], {"heads": "8", "type": "float3", "size": True})
     assert found
     assert not found.known
     assert set(found.unknown) == {"heads", "dim", "dtype"}
 
 
 def test_a_rule_that_nobody_can_judge_does_not_hold() -> None:
-    found = choose(rules()[0], {"window": "wide", "heads": 2}, params)
+    found = choose(rules()[0], {"window": "wide", "heads": 2})
     assert found
     assert found.rule.name == "all"
 
@@ -277,7 +276,8 @@ def test_faults_of_rules(match: str, kind: str, fault: list[str]) -> None:
 
 def own(text: str) -> tuple[ConfigRules, list[str]]:
     sink = Sink()
-    made = parse_own(sink, read_text(f"kvplan: 1\nconfig: {text}\n", Path("x.yaml")).root.get("config"), params)
+    tree = read_text(f"kvplan: 1\nconfig: {text}\n", Path("x.yaml")).root.get("config")
+    made = parse_own(sink, tree, partial(params_of, sink, KINDS))
     return made, [d.code for d in sink.errors]
 
 
