@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kvplan.dsl.text.diagnostics import listed, ranges
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import Plan
-from kvplan.review.facts import DEFAULT, RUNS, TURN, Subject, Value, copied_by, cost_lengths, facts, gathered
+from kvplan.review.facts import (
+    DEFAULT,
+    RUNS,
+    TURN,
+    Fact,
+    Subject,
+    Value,
+    copied_by,
+    cost_lengths,
+    costs,
+    facts,
+    gathered,
+)
 from kvplan.review.rules import POSITION, RULES, Category
 
 # A fact's value by worker; the key is None for a fact that is not about one worker.
@@ -69,13 +81,7 @@ class Change:
 def changes(old: Plan, new: Plan) -> list[Change]:
     """Every change from `old` to `new`, in the order of the rules; empty if nothing changes."""
     lengths = cost_lengths([old, new])
-    before, after = gathered(facts(old, lengths)), gathered(facts(new, lengths))
-    found = [
-        change
-        for subject in dict.fromkeys([*before, *after])
-        for change in _of_subject(subject, before.get(subject, {}), after.get(subject, {}))
-    ]
-    found = _joined_pages(found)
+    found = _joined_pages(_differing(facts(old, lengths), facts(new, lengths)))
     same = not changed_sides(old, new)
     placed = [_of_unchanged_pages(change) for change in found] if same else found
     placed = [_with_reason(change, old, new) for change in placed]
@@ -83,6 +89,22 @@ def changes(old: Plan, new: Plan) -> list[Change]:
     if old.digest != new.digest and not any(RULES[change.rule].category in TELLING[same] for change in reported):
         reported.append(_digest_change(old, new))
     return sorted(reported, key=lambda change: POSITION[change.rule])
+
+
+def cost_changes(old: Plan, new: Plan) -> list[Change]:
+    """The changes of cost from `old` to `new`."""
+    lengths = cost_lengths([old, new])
+    return _differing(costs(old, lengths), costs(new, lengths))
+
+
+def _differing(old: Iterable[Fact], new: Iterable[Fact]) -> list[Change]:
+    """The changes of all facts that differ."""
+    before, after = gathered(old), gathered(new)
+    return [
+        change
+        for subject in dict.fromkeys([*before, *after])
+        for change in _of_subject(subject, before.get(subject, {}), after.get(subject, {}))
+    ]
 
 
 def _with_reason(change: Change, old: Plan, new: Plan) -> Change:

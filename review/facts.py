@@ -74,7 +74,7 @@ def facts(plan: Plan, lengths: Mapping[str, CostLength]) -> Iterator[Fact]:
         yield from _side(name, side)
     yield from _reads(plan)
     yield from _contract(plan)
-    yield from _cost(plan, lengths)
+    yield from costs(plan, lengths)
 
 
 def _plan(plan: Plan) -> Iterator[Fact]:
@@ -316,7 +316,7 @@ def _cost_length(needs: Collection[Needs]) -> CostLength:
     return CostLength(max(1, ceil(2 * largest / TOKENS)) * TOKENS, chunked)
 
 
-def _cost(plan: Plan, lengths: Mapping[str, CostLength]) -> Iterator[Fact]:
+def costs(plan: Plan, lengths: Mapping[str, CostLength]) -> Iterator[Fact]:
     """The descriptors and bytes of all decode workers together, for a plan that pulls."""
     totals: dict[tuple[str, str], tuple[int, int]] = {}
     ends = lru_cache(partial(ends_of, plan))

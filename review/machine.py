@@ -14,7 +14,7 @@ from kvplan.review.fold import folded, places
 from kvplan.review.judge import Exempt, Judgement, categories
 from kvplan.review.review import PairReview, RefusedPair, Review
 from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
-from kvplan.review.rules import RULES
+from kvplan.review.rules import RULES, Category
 from kvplan.review.summary import doubts, headline, outcome, refusal
 from kvplan.review.verdict import verdict, verdict_parts
 
@@ -152,6 +152,7 @@ def _pair(review: Review, pair: PairReview, failing: tuple[Change, ...]) -> dict
     return {
         "name": pair.title,
         **{name: file.path if file else None for name, file in files.items()},
+        "compared_with": pair.nearest and pair.nearest.path,
         "verdict": pair.verdict,
         "sentence": verdict(review.only(pair)),
         "rolls": list(pair.rolls),
@@ -197,7 +198,9 @@ def _whole(pair: PairReview, changes: tuple[Change, ...]) -> str:
 def _lines(pair: PairReview, changes: tuple[Change, ...]) -> list[str]:
     """Each change once, with its sides."""
     found = folded([replace(pair, changes=changes)])
-    return [" ".join(filter(None, [one.rule, places(one.where, 1), one.text()])) for one in found]
+    costs = any(RULES[change.rule].category is Category.COST for change in changes)
+    near = [f"compared with {pair.nearest.title}:"] if pair.nearest and costs else []
+    return near + [" ".join(filter(None, [one.rule, places(one.where, 1), one.text()])) for one in found]
 
 
 def _annotation(level: str, words: dict[str, str], text: str) -> str:

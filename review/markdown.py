@@ -19,6 +19,7 @@ from kvplan.review.summary import (
     how_to_accept,
     lacks_layouts,
     listed_plans,
+    new_names,
     option_notes,
     outcome,
     refusal,
@@ -36,7 +37,8 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
     refused = "\n".join(f"- {_cell(refusal(one))}" for one in review.refused)
     doubtful = "\n".join(f"- in doubt: {_cell(one)}" for one in doubts(review))
     parts += [*map(_verdict, verdict_parts(review)), refused, doubtful, _plans(review), _layouts(review)]
-    parts += [_table((*found.causes, *found.effects, *found.costs), len(review.changed))]
+    rows = _rows((*found.causes, *found.effects), len(review.changed)) + _rows(found.costs, len(review.costed))
+    parts.append(_table(rows))
     parts.append("\n".join(f"- {_cell(note)}" for note in option_notes(review)))
     if found.left_out:
         parts.append(f"As a consequence also {listed([_also(rule) for rule in found.left_out], 'and')}.")
@@ -59,13 +61,14 @@ def _layouts(review: Review) -> str:
     return "\n".join(lines)
 
 
-def _table(changes: Sequence[FoldedChange], count: int) -> str:
-    if not changes:
-        return ""
-    rows = [
+def _table(rows: Sequence[str]) -> str:
+    return "\n".join(["| | rule | what changes | where |", "|---|---|---|---|", *rows]) if rows else ""
+
+
+def _rows(changes: Sequence[FoldedChange], count: int) -> list[str]:
+    return [
         f"| {_kind(one)} | {_code(one.rule)} | {_cell(one.text())} | {places(one.where, count)} |" for one in changes
     ]
-    return "\n".join(["| | rule | what changes | where |", "|---|---|---|---|", *rows])
 
 
 def _also(rule: str) -> str:
@@ -92,7 +95,7 @@ def _plans(review: Review) -> str:
 
 def _lists(review: Review) -> list[str]:
     groups = (
-        ("New", _titles(review.new)),
+        ("New", new_names(review)),
         ("Removed", lost_names(review)),
         ("Missing from NEW", _titles(review.missing)),
         ("Renamed", _titles(review.renamed)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import zip_longest
@@ -80,6 +80,22 @@ def paired(before: Mapping[str, PlanFile], after: Mapping[str, PlanFile]) -> lis
         found += _pairs_by_key(old, new, key)
     found += [FilePair(file, None) for file in old.values()] + [FilePair(None, file) for file in new.values()]
     return sorted(found, key=lambda pair: pair.title)
+
+
+def nearest(file: PlanFile, others: Iterable[PlanFile]) -> PlanFile | None:
+    """The plan of the same model among `others` whose options differ least, the first of several; None without one."""
+    mine = _purpose(file)
+    same = [one for one in others if one.plan and file.plan and one.plan.model == file.plan.model]
+    return min(same, key=lambda one: len(mine ^ _purpose(one)), default=None)
+
+
+def _purpose(file: PlanFile) -> set[tuple[str, str]]:
+    """The options of both sides, and those of the pair."""
+    plan = file.plan
+    if plan is None:
+        return set()
+    sides = (("prefill", plan.prefill), ("decode", plan.decode))
+    return {*plan.options, *((name, option) for name, side in sides for option in side.key.split(","))}
 
 
 def _identical_pairs(old: dict[str, PlanFile], new: dict[str, PlanFile]) -> Iterator[FilePair]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.plan.types import Plan
-from kvplan.review.changes import SIDES, Change, changed_sides, changes
+from kvplan.review.changes import SIDES, Change, changed_sides, changes, cost_changes
 from kvplan.review.facts import Subject, options
 from kvplan.review.layouts import DEFAULT, LayoutChange
-from kvplan.review.pairing import FilePair, PlanFile, paired
+from kvplan.review.pairing import FilePair, PlanFile, nearest, paired
 from kvplan.review.rules import RolloutVerdict
 
 OLD, NEW = "OLD", "NEW"
@@ -21,11 +21,12 @@ VERDICT_OF_SIDES = {0: RolloutVerdict.RELOAD, 1: RolloutVerdict.ONE_SIDE, 2: Rol
 
 @dataclass(frozen=True, slots=True)
 class PairReview:
-    """The changes in the plan of one pair, with the verdict on it."""
+    """The changes in the plan of one pair, with the verdict on it. The cost of a new pair changes from `nearest`."""
 
     pair: FilePair
     changes: tuple[Change, ...]
     verdict: RolloutVerdict
+    nearest: PlanFile | None = None
 
     @property
     def title(self) -> str:
@@ -80,6 +81,11 @@ class Review:
     refused: tuple[RefusedPair, ...] = ()
     # Whether layout files were not compared, because nothing names the user's own ones.
     uncompared: bool = False
+
+    @property
+    def costed(self) -> tuple[PairReview, ...]:
+        """The pairs whose cost is compared: changed ones, then new ones."""
+        return (*self.changed, *(pair for pair in self.new if pair.nearest))
 
     @property
     def pairs(self) -> tuple[PairReview, ...]:
@@ -140,6 +146,24 @@ def review(
     kept = same + len(every) - len(unlike)
     causes = _causes(layouts, changed)
     return Review(changed, new, gone, kept, causes, renamed, missing=missing, refused=tuple(refused))
+
+
+def with_costs(answer: Review, old: Iterable[PlanFile]) -> Review:
+    """The review, in which each new pair has the cost that it changes from its nearest plan in `old`.
+
+    If several are as near, a removed one counts: the new pair may take its place.
+    """
+    gone = {one.pair.before.path for one in answer.gone if one.pair.before}
+    others = sorted(old, key=lambda file: (file.path not in gone, file.path))
+    return replace(answer, new=tuple(_with_cost(one, others) for one in answer.new))
+
+
+def _with_cost(new: PairReview, others: Sequence[PlanFile]) -> PairReview:
+    near = nearest(new.pair.after, others) if new.pair.after else None
+    _, plan = new.pair.plans
+    if near is None or near.plan is None or plan is None:
+        return new
+    return replace(new, changes=(*new.changes, *cost_changes(near.plan, plan)), nearest=near)
 
 
 def _may_be_refused(one: PairReview, lost: Iterable[PairReview], refused: Iterable[RefusedPair]) -> bool:

@@ -24,7 +24,7 @@ from kvplan.plan.files.index import IndexEntry
 from kvplan.review.defaults import with_defaults
 from kvplan.review.layouts import LayoutChange, layout_changes
 from kvplan.review.pairing import PlanFile, paired
-from kvplan.review.review import NEW, OLD, RefusedPair, Review, review
+from kvplan.review.review import NEW, OLD, RefusedPair, Review, review, with_costs
 
 RefusedJob = tuple[jobs.PairJob, CompileError]
 
@@ -60,11 +60,19 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
     models = _own_models((old, new), layouts)
     pairs = [_refused(of, *one) for of, one in refused]
     answer = review(before, after, _layouts(old, new, models, layouts), len(same), pairs)
+    if answer.new:
+        answer = with_costs(answer, {**before, **_of_models(answer, texts[0], same, old)}.values())
     answer, errors = _completed(answer, (old, new), models, layouts), [one for _, one in refused]
     if not indexed:
         return Compared(answer, errors)
     alike = {path: _file(path, texts[0][path], old) for path in same}
     return Compared(answer, errors, *(_entries({**files, **alike}) for files in (before, after)))
+
+
+def _of_models(answer: Review, texts: Mapping[str, str], same: Set[str], name: str) -> dict[str, PlanFile]:
+    """The unchanged plans that may be of a model of a new pair."""
+    models = {plan.model for one in answer.new for plan in one.pair.plans if plan}
+    return _read_files(texts, {path for path in same if any(model in texts[path] for model in models)}, name)
 
 
 def annotated(old: str, new: str) -> str:

@@ -73,7 +73,9 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
             ToldChange("", f"{'also' if effects else 'only'} {listed(named, 'and')}: details by kvplan diff --verbose")
         )
     effects += [ToldChange("", said) for said in [without_effect(review)] if said]
-    costs = _as_sentences(found.costs, count) + [ToldChange("", hint) for hint in [cost_hint(review)] if hint]
+    costs = _as_sentences(found.costs, len(review.costed)) + [
+        ToldChange("", hint) for hint in [cost_hint(review)] if hint
+    ]
     return [("CAUSE", causes), ("WHAT FOLLOWS", effects), (COST, costs)]
 
 
@@ -134,8 +136,8 @@ def sections(review: Review) -> Sections:
         if change.rule == "OPTION"
     }
     causes = tuple(one for one in found if RULES[one.rule].cause and not _follows(one, written))
-    costs = tuple(one for one in found if one.category is Category.COST)
-    effects = tuple(one for one in found if one not in causes and one not in costs)
+    costs = tuple(one for one in folded(review.costed) if one.category is Category.COST)
+    effects = tuple(one for one in found if one not in causes and one.category is not Category.COST)
     quiet = {
         rule for pair, short in zip(review.changed, shortened, strict=True) for rule in {*pair.rules} - {*short.rules}
     }
@@ -197,17 +199,18 @@ def cost_hint(review: Review) -> str:
     """The commands that explain the new and the old cost of the pair whose cost grew most; empty if none grew."""
     grown = [
         (change.share, number, change.subject.name)
-        for number, pair in enumerate(review.changed)
+        for number, pair in enumerate(review.costed)
         for change in pair.changes
         if RULES[change.rule].category is Category.COST and change.share is not None and change.share > 0
     ]
     if not grown:
         return ""
     _, number, cache = max(grown)
-    pair = review.changed[number].pair
-    which = f" of plan {number + 1}" if len(review.changed) > 1 else ""
-    lengths = cost_lengths([plan for plan in pair.plans if plan])
-    before, after = (_advise(file, review.folders, cache, lengths) for file in (pair.before, pair.after))
+    one = review.costed[number]
+    files = one.nearest or one.pair.before, one.pair.after
+    which = f" of plan {number + 1}" if len(review.costed) > 1 else ""
+    lengths = cost_lengths([file.plan for file in files if file and file.plan])
+    before, after = (_advise(file, review.folders, cache, lengths) for file in files)
     former = f"; the time of OLD: {before}" if before not in ("", after) else ""
     return f"The time of NEW{which}, and which settings lower it: {after}{former}"
 
@@ -286,6 +289,19 @@ def listed_plans(review: Review) -> list[tuple[str, str]]:
         name = one.pair.full_title.removeprefix(f"{folder}/")
         folders.setdefault(folder, []).append(f"{number} {name}".rstrip())
     return [(folder, ", ".join(names)) for folder, names in folders.items()]
+
+
+def new_names(review: Review) -> list[str]:
+    """New pairs, with the pair that the cost of each is compared with, and the number that COST gives it."""
+    numbers = {pair.title: number for number, pair in enumerate(review.costed, 1)}
+    return [_new_name(pair, numbers.get(pair.title, 0)) for pair in review.new]
+
+
+def _new_name(pair: PairReview, number: int) -> str:
+    if pair.nearest is None:
+        return pair.title
+    said = "costs as much as" if pair.rules == ("PAIR_NEW",) else "its COST compared with"
+    return f"{number} {pair.title}, {said} {pair.nearest.title}"
 
 
 def in_full(change: Change) -> str:

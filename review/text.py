@@ -19,6 +19,7 @@ from kvplan.review.summary import (
     how_to_accept,
     in_full,
     listed_plans,
+    new_names,
     outcome,
     refusal,
     told,
@@ -81,7 +82,7 @@ def _folded(review: Review) -> list[list[_Paragraph]]:
     blocks += [("PLANS that change", _plans(review))]
     blocks += [(heading, [line for one in changes for line in _change_lines(one)]) for heading, changes in told(review)]
     blocks += [
-        ("NEW", _titles(review.new)),
+        ("NEW", [line for name in new_names(review) for line in _words(name, "  ")]),
         ("REMOVED", [line for name in lost_names(review) for line in _words(name, "  ")]),
         ("MISSING from NEW", _titles(review.missing)),
     ]

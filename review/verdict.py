@@ -22,7 +22,6 @@ BY_NAME = "; or keep the old pair in the deployment and add the new one under an
 BESIDE = (
     "Start new engines beside the old ones, and let the router keep old with old and new with new; or stop both sides"
 )
-UNCOSTED = "Their cost is compared with no other: `kvplan diff OLD.py NEW.py` compares two pairs."
 ROUTER = f"Change the router: it asks each engine in that engine's own way, {DOCS}/mixed.md#the-router"
 GUIDE = f"How to do this, and what to do afterwards: {DOCS}/review.md#roll-out-this-change"
 
@@ -232,5 +231,5 @@ def _harmless(review: Review) -> Iterable[VerdictPart]:
     if review.new and not review.same and not review.renamed:
         return [VerdictPart("All plans are new: OLD has none. If they lay elsewhere, compare with that path.")]
     if review.new:
-        return [VerdictPart(f"Plans are only added: engines that run keep theirs. {UNCOSTED}")]
+        return [VerdictPart("Plans are only added: engines that run keep theirs.")]
     return [VerdictPart("Plans are only renamed: engines find them by digest.")] if review.renamed else []

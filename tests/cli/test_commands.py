@@ -319,7 +319,8 @@ def test_diff_against_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         subprocess.run([*git, *words], check=True, capture_output=True)
     assert run("diff", "HEAD", "plans").exit_code == 0
     run("compile", *PAIR[:4], "tp=8")
-    assert run("diff", "HEAD", "plans").exit_code == 0, "a new plan fails nothing"
+    assert run("diff", "HEAD", "plans").exit_code == 1
+    assert run("diff", "HEAD", "plans", "--cost-growth", "1000%").exit_code == 0, "a new plan fails only by its cost"
     assert run("diff", "HEAD", "plans", "--fail-on", "PAIR_NEW").exit_code == 1
     assert run("diff", "HEAD", "plans/llama_3_1_8b/p_tp4__d_tp2.py").exit_code == 0
     assert run("diff", "no-such-revision", "plans").exit_code == 2

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.review.cases import plan
 
-from kvplan.review.pairing import PlanFile, paired
+from kvplan.review.pairing import PlanFile, nearest, paired
 
 
 def file(path: str, prefill: str, decode: str) -> PlanFile:
@@ -84,3 +84,14 @@ def test_pairs(
 def test_a_plan_that_is_named_is_compared_with_the_only_other() -> None:
     (pair,) = paired({"": file("", "tp=1", "tp=2")}, {"b.py": PlanFile("b.py", "", None)})
     assert (pair.before, pair.after) != (None, None)
+
+
+def test_the_nearest_plan_has_the_fewest_other_options_and_is_the_first_of_several() -> None:
+    new = file("m/new.py", "tp=2", "tp=4,block=32")
+    far, near, too = file("m/a.py", "tp=1", "tp=4"), file("m/b.py", "tp=2", "tp=4"), file("m/c.py", "tp=2", "tp=4")
+    other = file("n/d.py", "tp=2", "tp=4,block=32")
+    assert other.plan
+    other = replace(other, plan=replace(other.plan, model="another"))
+    assert nearest(new, [far, near, too, other]) is near
+    assert nearest(new, [too, near]) is too
+    assert nearest(new, [other]) is None

@@ -187,13 +187,60 @@ def test_a_rollout_by_two_changes_only_adds_and_then_only_removes(rollout: tuple
     before, now, both = rollout
     said = run("diff", before, both)
     assert said.stdout.startswith("1 plan is new; 2 stay as they are.\n\nPlans are only added: engines that run keep")
-    assert "Their cost is compared with no other: `kvplan diff OLD.py NEW.py`" in " ".join(said.stdout.split())
     said = run("diff", both, now)
     assert said.stdout.startswith("1 plan is removed, 1 is renamed; 1 stays as it is.\n\n1 pair has no plan any more")
     assert ("RENAMED\n  mini/chat (was chat_nhd)" in said.stdout, "CAUSE" in said.stdout) == (True, False)
+    assert ("COST" in said.stdout, "Fails in 1 pair: PAIR (" in said.stdout) == (False, True)
     for form in ("text", "markdown"):
         told = run("diff", both, now, "--format", form).stdout
         assert re.search(r"(?i)removed:?\s+[-` ]*mini/chat, its old plan [0-9a-f]{8}", told)
+
+
+GROWTH = re.compile(r"DESCRIPTORS\W+attention per pair and 1,024 tokens: 28 → 16,384 descriptors \(× 585\)")
+
+
+def test_a_new_pair_costs_as_much_as_it_would_in_place_of_the_nearest(rollout: tuple[str, str, str]) -> None:
+    """Otherwise a change in two steps would go around the comparison of costs."""
+    before, now, both = rollout
+    said, in_place = (run("diff", before, new) for new in (both, now))
+    assert (said.exit_code, "Fails in 1 pair: COST (" in said.stdout) == (1, True)
+    assert "NEW\n  1 mini/chat_nhd, its COST compared with mini/chat\n" in said.stdout
+    assert GROWTH.search(said.stdout)
+    cost = re.compile(r"COST of a pair.*?(?=\n\n)", re.DOTALL)
+    assert cost.findall(said.stdout) == cost.findall(in_place.stdout)
+    assert run("diff", before, both, "--cost-growth", "100000%").exit_code == 0
+    accept(*(entry.replace("WHY", "rare") for entry in accepting(said)))
+    assert run("diff", before, both).exit_code == 0
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_form_says_what_a_new_pair_is_compared_with(rollout: tuple[str, str, str], form: str) -> None:
+    before, _, both = rollout
+    said = run("diff", before, both, "--format", form).stdout
+    if form == "json":
+        [plan] = json.loads(said)["plans"]
+        assert (plan["before"], plan["compared_with"], plan["categories"]) == (None, "mini/chat.py", ["COST"])
+    else:
+        assert re.search("compared with `?mini/chat", said)
+        assert GROWTH.search(said)
+
+
+def test_a_new_pair_is_compared_with_the_pair_whose_place_it_takes(repository: Path) -> None:
+    """If two pairs are as near, the removed one counts."""
+    kept = "prefill: [tp=2], decode: [tp=1]"
+    deployment(kept, "name: zeta, prefill: [tp=2], decode: [tp=2]")
+    compiled()
+    deployment(kept, "prefill: [tp=4], decode: [tp=1]", "prefill: [tp=4], decode: [tp=4]")
+    new = run("diff", "plans", "deploy.yaml").stdout.partition("NEW\n")[2].splitlines()
+    assert [line.split()[-1] for line in new[:2]] == ["mini/p_tp2__d_tp1", "mini/zeta"]
+
+
+def test_a_new_pair_of_another_model_is_compared_with_none(repository: Path) -> None:
+    Path("mine/maxi.yaml").write_text(MINI.replace("mini", "maxi").replace("state: 128", "state: 64"))
+    more = "  - {models: [mine/maxi.yaml], prefill: [tp=2], decode: [tp=2]}\n"
+    Path("deploy.yaml").write_text(Path("deploy.yaml").read_text() + more)
+    said = run("diff", "plans", "deploy.yaml")
+    assert (said.exit_code, "COST" in said.stdout, "NEW\n  maxi/p_tp2__d_tp2\n" in said.stdout) == (0, False, True)
 
 
 def test_a_rename_is_no_change_and_has_no_cause(repository: Path) -> None:
@@ -367,7 +414,11 @@ def test_new_and_gone(repository: Path) -> None:
     safe = "1 pair has no plan any more: its engines cannot talk. This is safe once no engine uses it"
     assert safe in " ".join(said.stdout.split())
     assert "REMOVED\n  mini/chat\n" in said.stdout
-    assert rules(run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "json")) == {"PAIR_NEW", "PAIR_GONE"}
+    assert rules(run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "json")) == {
+        "PAIR_NEW",
+        "PAIR_GONE",
+        "DESCRIPTORS",
+    }
 
 
 def test_a_plan_that_the_index_does_not_list_is_gone(repository: Path) -> None:
