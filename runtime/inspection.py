@@ -97,8 +97,8 @@ class PrefillEngineState:
 class HoldState:
     """A hold of a prefill worker, by its `number`: it keeps the blocks of `request`.
 
-    `phase` is held, withdrawn (no claims are taken) or over (its blocks are still being written to a decode worker).
-    Unless it is over, its blocks are kept until `until`, or longer if decode claims it again; -inf says that no claim
+    `phase` is held, withdrawn (no claims are taken) or ended (its blocks are still being written to a decode worker).
+    Unless it has ended, its blocks are kept until `until`, or longer if decode claims it again; -inf says that no claim
     keeps them. `promises` are (decode worker, its run, end), `done` are (decode worker, its run) of those that have
     read it. `writers` counts writes from the blocks.
     """
@@ -184,8 +184,8 @@ class Inspection:
     callbacks have not been called. `written` and `quarantined` are blocks as (arena, number).
 
     Prefill: `unannounced` requests wait for their events, or their readers have not been notified. `packs` counts the
-    pieces that decode workers asked to have packed. `uncollected` requests are released, but `released()` has not
-    returned them.
+    pieces that decode workers asked to have packed. `uncollected` requests have free blocks, which `released()` has not
+    returned.
     """
 
     name: str

@@ -35,7 +35,7 @@ Components = Sequence[Any] | None
 
 
 class HeldRequests:
-    """The requests that a prefill worker holds, and the reasons of their release."""
+    """The requests that a prefill worker holds, and the reasons why their holds ended."""
 
     def __init__(self, worker: PrefillWorker, tables: RequestTables, aux: AuxRows) -> None:
         self.worker, self.tables, self.aux = worker, tables, aux
@@ -47,7 +47,7 @@ class HeldRequests:
         self._held.add(name)
 
     def ended(self, name: str) -> str:
-        """Return the reason why a request was released; empty while it is held."""
+        """Return the reason why a request's hold ended; empty until its blocks are free."""
         for one in self.worker.released():
             if one.request in self._held:
                 self._why[one.request] = one.why
@@ -132,7 +132,7 @@ class SentRequest:
             self._fail(error)
 
     def _give_up(self, error: KvplanError) -> None:
-        """Withdraw the request. `poll` fails it once it is released: a push may still read its pages."""
+        """Withdraw the request. `poll` fails it once its pages are free: a push may still read them."""
         self.error = self.error or error
         try:
             self._held.worker.withdraw(self._name)

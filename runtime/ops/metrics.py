@@ -86,7 +86,7 @@ COUNTERS = (
     ),
     Metric(
         "ended_holds",
-        "Holds that ended, their blocks free: all was read, the lease ended, or prefill gave it up.",
+        "Holds whose blocks were freed: all was read, the lease ended, or prefill withdrew the request.",
         "end",
         ("expired", "finished", "withdrawn"),
     ),

@@ -119,7 +119,7 @@ class PrefillDriver:
         behind = {reader for identity in self._server.behind() if (reader := self.peers.get(identity)) is not None}
         borrowers = {reader for reader, pieces in self.packs.all.items() if pieces.lent}
         self.core.step(behind, borrowers, lends=not self._endpoint.stage.exhausted)
-        self.core.leases.expire(heard_until)
+        self.core.leases.end_due(heard_until)
         self._carry_out()
         self.packs.step()
         for (reader, request), error in self._comparisons.take_all():

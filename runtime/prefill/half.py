@@ -38,7 +38,7 @@ T = TypeVar("T")
 TO_FREE = {
     "held": "withdraw them, or wait",
     "withdrawn": "wait until no decode worker reads them",
-    "over": "wait until no push reads them, or call drop(ENGINE, dead=True) once that engine's processes have ended",
+    "ended": "wait until no push reads them, or call drop(ENGINE, dead=True) once that engine's processes have ended",
 }
 
 
@@ -73,7 +73,7 @@ class PrefillHalf(Half):
 
     def withdraw(self, request: str) -> None:
         """Withdraw a request."""
-        self.driver.command(self.core.withdraw, request, WithdrawnError("the prefill engine gave the request up"))
+        self.driver.command(self.core.withdraw, request, WithdrawnError("the prefill engine withdrew the request"))
 
     def released(self) -> list[Released]:
         """Return the requests whose blocks are free, each once, however many threads ask."""

@@ -151,7 +151,7 @@ class PrefillWorker(OwnedWorker):
 
     @owned
     def withdraw(self, request: str) -> None:
-        """End a hold early: decode fails with WithdrawnError, and the blocks are released once no promise is left.
+        """End a hold early: decode fails with WithdrawnError, and the blocks are freed once no promise is left.
 
         Raises HandleError if the name was never held.
         """

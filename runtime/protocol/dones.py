@@ -67,14 +67,14 @@ class Confirmations:
 
     def _answer(self, reader: Reader, done: wire.Done, error: KvplanError | None) -> MessageKind:
         state = self._state
-        # Once the hold is over, the blocks may hold another request, so only the lease's error is right.
+        # Once the hold has ended, the blocks may hold another request, so only the lease's error is right.
         if error is not None and state.leases.lasts(done.request, done.hold):
             state.fail(reader, done.request, error, done.attempt)
             return MessageKind.UNLIKE
         if (session := state.sessions.get(reader)) is not None:
             session.forget(done.request)
         if state.leases.withdrawn(done.request, done.hold):
-            error = WithdrawnError(f"request {done.request} was given up while it was read")
+            error = WithdrawnError(f"request {done.request} was withdrawn while it was read")
             state.fail(reader, done.request, error, done.attempt)
             return state.leases.leave(done.request, reader.claimant)
         kind, problem = state.leases.done(done.request, done.hold, reader.claimant, reader.contract)

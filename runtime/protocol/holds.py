@@ -1,4 +1,4 @@
-"""Holds: requests whose blocks are kept, each with its promises to decode workers, and when it lapses."""
+"""Holds: requests whose blocks are kept, each with its promises to decode workers, and when it ends."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ LONG_AGO = -math.inf
 
 
 class HoldPhase(IntEnum):
-    """The phases of a hold, from its start to the release of its blocks."""
+    """The phases of a hold, from its start until its blocks are freed."""
 
     # Claims are accepted.
     HELD = auto()
-    # The engine gave the request up: claims are refused, and promises stay in force.
+    # The engine withdrew it: claims are refused, and promises stay in force.
     WITHDRAWN = auto()
-    # Lapsed; released once none of this worker's pushes reads the blocks.
-    OVER = auto()
-    RELEASED = auto()
+    # Its blocks are freed once none of this worker's pushes reads them.
+    ENDED = auto()
+    FREED = auto()
 
 
 class HoldEvent(Enum):
@@ -34,7 +34,7 @@ class HoldEvent(Enum):
 
     WITHDRAWN = auto()
     # Its time has come, as `Hold.due` says.
-    LAPSED = auto()
+    ENDED = auto()
     # No push of this worker reads the blocks any more.
     FREED = auto()
 
@@ -43,9 +43,9 @@ HOLD = StateMachine(
     "a hold",
     {
         (HoldPhase.HELD, HoldEvent.WITHDRAWN): HoldPhase.WITHDRAWN,
-        (HoldPhase.HELD, HoldEvent.LAPSED): HoldPhase.OVER,
-        (HoldPhase.WITHDRAWN, HoldEvent.LAPSED): HoldPhase.OVER,
-        (HoldPhase.OVER, HoldEvent.FREED): HoldPhase.RELEASED,
+        (HoldPhase.HELD, HoldEvent.ENDED): HoldPhase.ENDED,
+        (HoldPhase.WITHDRAWN, HoldEvent.ENDED): HoldPhase.ENDED,
+        (HoldPhase.ENDED, HoldEvent.FREED): HoldPhase.FREED,
     },
 )
 
@@ -89,8 +89,8 @@ class Hold:
     """A request whose blocks are kept.
 
     `lease_end` is one lease after the hold, or the last offer, claim or comparison of checksums. `done` are the
-    claimants that said Done. `finished` are the runs whose claimants all said Done. `reason` is why the hold is over.
-    `next_look` is the time of the next check whether it lapses. `writers` counts this worker's pushes that read the
+    claimants that said Done. `finished` are the runs whose claimants all said Done. `reason` is why the hold ended.
+    `next_look` is the time of the next check whether it ends. `writers` counts this worker's pushes that read the
     blocks.
     """
 
@@ -109,11 +109,11 @@ class Hold:
         self.phase = HOLD.after(self.phase, event)
 
     @property
-    def over(self) -> bool:
-        return self.phase >= HoldPhase.OVER
+    def ended(self) -> bool:
+        return self.phase >= HoldPhase.ENDED
 
     def due(self) -> float:
-        """Return when it lapses: at `lease_end`, or if it is withdrawn or a run has finished, with its last promise."""
+        """Return when it ends: at `lease_end`, or if it is withdrawn or a run has finished, with its last promise."""
         if not self.finished and self.phase is HoldPhase.HELD:
             return self.lease_end
         return max((promise.end for promise in self.promises.values()), default=LONG_AGO)
@@ -135,11 +135,11 @@ class Hold:
     def end_promise(self, claimant: Claimant) -> None:
         self.promises[claimant] = Promise(LONG_AGO, claimant.connection)
 
-    def lapse(self) -> None:
+    def end(self) -> None:
         """End the hold, and note why."""
         withdrawn = LossReason.WITHDRAWN if self.phase is HoldPhase.WITHDRAWN else LossReason.EXPIRED
         self.reason = LossReason.FINISHED if self.finished else withdrawn
-        self.on(HoldEvent.LAPSED)
+        self.on(HoldEvent.ENDED)
 
     def count_done(self, claimant: Claimant, contract: frozenset[int]) -> MessageKind:
         """Count a Done, and return counted or duplicate. A claim after a Done begins a new read, whose Done counts."""
@@ -150,23 +150,23 @@ class Hold:
             self.finished.add(claimant.run_and_plan)
         return MessageKind.DUPLICATE if again else MessageKind.COUNTED
 
-    def runs_in_the_way(self, claimant: Claimant, expired: float) -> list[str]:
-        """Return the runs that leave no room for the claimant's: they have read, or have promises after `expired`."""
+    def runs_in_the_way(self, claimant: Claimant, heard_until: float) -> list[str]:
+        """Return the runs that leave no room: they have read, or have promises that end after `heard_until`."""
         if self._has_room(claimant):
             return []
-        others = self._busy(expired) - {claimant.run_and_plan}
+        others = self._busy(heard_until) - {claimant.run_and_plan}
         return sorted({run for run, _ in others}) if len(others) >= MOST_RUNS else []
 
-    def make_room(self, claimant: Claimant, expired: float) -> None:
-        """If too many runs have claimed, forget those with no Done and no promise that ends after `expired`."""
+    def make_room(self, claimant: Claimant, heard_until: float) -> None:
+        """If too many runs have claimed, forget those with no Done and no promise that ends after `heard_until`."""
         if self._has_room(claimant):
             return
-        busy = self._busy(expired)
+        busy = self._busy(heard_until)
         self.promises = {other: promise for other, promise in self.promises.items() if other.run_and_plan in busy}
 
     def _has_room(self, claimant: Claimant) -> bool:
         return len({other.run_and_plan for other in self.promises} | {claimant.run_and_plan}) <= MOST_RUNS
 
-    def _busy(self, expired: float) -> set[tuple[str, str]]:
-        promised = {other for other, promise in self.promises.items() if promise.end > expired}
+    def _busy(self, heard_until: float) -> set[tuple[str, str]]:
+        promised = {other for other, promise in self.promises.items() if promise.end > heard_until}
         return {other.run_and_plan for other in promised | self.done}

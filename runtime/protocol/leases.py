@@ -1,9 +1,9 @@
 """Leases: until when a prefill worker keeps a request's blocks. The worker alone decides.
 
 A reader's claim is promised the blocks for one lease from then; its Done or Leave ends the promise.
-The hold lapses (`Hold.due`) one lease after the hold, or the last offer, claim or comparison of checksums; or with its
-last promise once a whole run has said Done or the engine withdrew the request. Only `Leases.expire` ends it by time,
-after all renewals were read. The blocks are released when no push of this worker reads them any more.
+The hold ends (`Hold.due`) one lease after the hold, or the last offer, claim or comparison of checksums; or with its
+last promise once a whole run has said Done or the engine withdrew the request. Only `Leases.end_due` ends it by time,
+after all renewals were read. Its blocks are freed when no push of this worker reads them any more.
 
 The protocol is that of C. Gray and D. Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file
 cache consistency" (SOSP 1989). Theirs is safe while clocks do not drift apart, ours also if they do: each hold has a
@@ -28,14 +28,14 @@ from kvplan.runtime.inspection import HoldState
 from kvplan.runtime.ops.metrics import MessageKind
 from kvplan.runtime.protocol.holds import LONG_AGO, MOST_RUNS, Claimant, Hold, HoldEvent, HoldPhase
 
-# Released holds that are remembered.
+# Past holds that are remembered.
 REMEMBERED = 1 << 16
 # The run and plan that have read a request without readers.
 NOBODY = "", ""
 
 
 class PastHold(NamedTuple):
-    """A hold that was released."""
+    """A hold whose blocks were freed."""
 
     number: int
     reason: LossReason
@@ -53,10 +53,10 @@ class Released:
 class Leases:
     """The holds of a prefill worker. Times are seconds of one clock.
 
-    `past` are the last 65,536 holds that were released, by request. `uncollected` are requests whose release no caller
+    `past` are the last 65,536 holds whose blocks were freed, by request. `uncollected` are those that no caller
     knows of yet: they cannot be held again.
 
-    Only `expire` ends leases by time, so that none ends before its renewal is read. If the clock jumps forward, leases
+    Only `end_due` ends holds by time, so that none ends before its renewal is read. If the clock jumps forward, leases
     end early, and `done` returns that the hold has not lasted.
     """
 
@@ -67,7 +67,7 @@ class Leases:
         """
         self._seconds, self._most, self._next = checked_lease(seconds), most, first
         self.past, self.uncollected = OrderedDict[str, PastHold](), dict[str, None]()
-        self._holds, self._expired_until = dict[str, Hold](), LONG_AGO
+        self._holds, self._heard_until = dict[str, Hold](), LONG_AGO
         self._ended: list[Lost | Released] = []
         # A heap of (time, request) to check. An entry is outdated if its time is not the hold's `next_look`.
         self._timers: list[tuple[float, str]] = []
@@ -77,7 +77,7 @@ class Leases:
 
         Returns the hold's number, which no other hold has.
 
-        Raises HandleError if the request is held, or its release is not `collected` yet; LimitedError above `most`.
+        Raises HandleError if the request is held, or not yet `collected`; LimitedError above `most`.
         """
         return self._add(request, now + self._seconds).number
 
@@ -88,7 +88,7 @@ class Leases:
         self._update(hold)
 
     def collected(self, requests: Iterable[str]) -> None:
-        """Allow these requests to be held again: callers know that they are released."""
+        """Allow these requests to be held again: callers know that their blocks are free."""
         for request in requests:
             self.uncollected.pop(request, None)
 
@@ -104,7 +104,7 @@ class Leases:
     def promise(self, request: str, claimant: Claimant, claimed_at: float) -> Claimed:
         """Promise the blocks to a claimant that nothing `refuses`, for one lease from when its claim was read."""
         hold = self._holds[request]
-        hold.make_room(claimant, self._expired_until)
+        hold.make_room(claimant, self._heard_until)
         hold.promise(claimant, claimed_at + self._seconds)
         return Claimed(request, hold.number)
 
@@ -114,7 +114,7 @@ class Leases:
             return Lost(request, LossReason.UNEXPECTED, _stranger(claimant, contract))
         if (hold := self._kept(request)) is None or hold.phase is HoldPhase.WITHDRAWN:
             return _lost(request, self._known(request))
-        if runs := hold.runs_in_the_way(claimant, self._expired_until):
+        if runs := hold.runs_in_the_way(claimant, self._heard_until):
             text = f"claimed by {', '.join(runs)}: request {request} is read by {MOST_RUNS} runs already"
             return Lost(request, LossReason.CROWDED, text)
         if claimant in hold.promises and not hold.has_claimed(claimant):
@@ -123,7 +123,7 @@ class Leases:
         return None
 
     def renew(self, request: str, number: int, claimant: Claimant, now: float) -> None:
-        """Promise the blocks for one lease from `now` to a claimant of this hold, unless it is over or withdrawn."""
+        """Promise the blocks for one lease from `now` to a claimant of this hold, if it is held and not withdrawn."""
         hold = self._kept(request, number)
         if hold is not None and hold.phase is HoldPhase.HELD and hold.has_claimed(claimant):
             hold.promise(claimant, now + self._seconds)
@@ -165,20 +165,20 @@ class Leases:
         self._update(hold)
 
     def why_ended(self, request: str) -> str:
-        """Return why a request is held no more: it was given up, or its hold is over; or that it never was."""
+        """Return why a request is held no more: it was withdrawn, or its hold has ended; or that it never was."""
         return _lost(request, self._known(request)).text
 
     def lasts(self, request: str, number: int) -> bool:
-        """Return whether this hold of a request is not over, as of the last `expire`."""
+        """Return whether this hold of a request has not ended, as of the last `end_due`."""
         return self._kept(request, number) is not None
 
     def withdrawn(self, request: str, number: int) -> bool:
-        """Return whether this hold of a request was withdrawn and is not over."""
+        """Return whether this hold of a request was withdrawn and has not ended."""
         hold = self._kept(request, number)
         return hold is not None and hold.phase is HoldPhase.WITHDRAWN
 
     def withdraw(self, request: str) -> None:
-        """Refuse further claims, and release when the last promise ends. Raises HandleError if it was never held."""
+        """Refuse further claims, and end the hold with its last promise. Raises HandleError if it was never held."""
         hold = self._holds.get(request)
         if self._known(request) is None:
             raise HandleError(f"request {request} cannot be withdrawn: {_lost(request, None).text}")
@@ -186,9 +186,9 @@ class Leases:
             hold.on(HoldEvent.WITHDRAWN)
             self._update(hold)
 
-    def expire(self, heard_until: float) -> None:
-        """End the leases that are due by `heard_until`. The caller has read every message that came until then."""
-        self._expired_until = max(self._expired_until, heard_until)
+    def end_due(self, heard_until: float) -> None:
+        """End the holds that are due by `heard_until`. The caller has read every message that came until then."""
+        self._heard_until = max(self._heard_until, heard_until)
         while self._timers and self._timers[0][0] <= heard_until:
             time, request = heapq.heappop(self._timers)
             hold = self._holds.get(request)
@@ -197,7 +197,7 @@ class Leases:
                 self._update(hold, heard_until)
 
     def take_ended(self) -> list[Lost | Released]:
-        """Return the holds that ended and those that were released since the last call: a push may be between both."""
+        """Return what ended and what was freed since the last call: a push may be between both."""
         ended, self._ended = self._ended, []
         return ended
 
@@ -210,7 +210,7 @@ class Leases:
         return len(self._holds)
 
     def occupied(self) -> int:
-        """Return how many requests count against the limit: held, or released and not collected; from any thread."""
+        """Return how many requests count against the limit: held, or freed and not collected; from any thread."""
         return len(self._holds) + len(self.uncollected)
 
     def _add(self, request: str, lease_end: float) -> Hold:
@@ -226,29 +226,29 @@ class Leases:
         return hold
 
     def _kept(self, request: str, number: int | None = None) -> Hold | None:
-        """Return the request's hold, if it is not over and, with a `number`, has this number."""
+        """Return the request's hold, if it has not ended and, with a `number`, has this number."""
         hold = self._holds.get(request)
-        return None if hold is None or hold.over or number not in (None, hold.number) else hold
+        return None if hold is None or hold.ended or number not in (None, hold.number) else hold
 
     def _known(self, request: str) -> Hold | PastHold | None:
         return self._holds.get(request) or self.past.get(request)
 
     def _update(self, hold: Hold, heard_until: float = LONG_AGO) -> None:
-        """Let a hold lapse that is due by `heard_until`; release it if no push reads it; set when to check it next.
+        """End a hold that is due by `heard_until`; free its blocks if no push reads them; set when to check it next.
 
-        Without `heard_until`, only a hold that waits for no time lapses.
+        Without `heard_until`, only a hold that waits for no time ends.
         """
         due = hold.due()
-        if not hold.over and due <= heard_until:
-            hold.lapse()
+        if not hold.ended and due <= heard_until:
+            hold.end()
             self._ended.append(_lost(hold.request, hold))
-        if hold.phase is HoldPhase.OVER and not hold.writers:
-            self._release(hold)
-        if not hold.over and due < hold.next_look:
+        if hold.phase is HoldPhase.ENDED and not hold.writers:
+            self._free(hold)
+        if not hold.ended and due < hold.next_look:
             hold.next_look = due
             heapq.heappush(self._timers, (due, hold.request))
 
-    def _release(self, hold: Hold) -> None:
+    def _free(self, hold: Hold) -> None:
         hold.on(HoldEvent.FREED)
         del self._holds[hold.request]
         self._ended.append(Released(hold.request, hold.reason))
@@ -280,7 +280,7 @@ def _refused(
     if hold.number != number:
         text = f"request {request} was read under hold {number}, and is now hold {hold.number}: read again"
         return MessageKind.STALE, text
-    if isinstance(hold, PastHold) or hold.over:
+    if isinstance(hold, PastHold) or hold.ended:
         again = claimant.run_and_plan in hold.finished
         return MessageKind.DUPLICATE if again else MessageKind.LATE, _lost(request, hold).text
     if not hold.has_claimed(claimant):
@@ -296,10 +296,10 @@ def _lost(request: str, hold: Hold | PastHold | None) -> Lost:
         advice = "call hold or open on every prefill worker first"
         return Lost(request, LossReason.UNKNOWN, f"{text}: {advice}")
     if isinstance(hold, Hold) and hold.phase is HoldPhase.WITHDRAWN:
-        return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has given up request {request}")
+        return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has withdrawn request {request}")
     given_up = hold.reason is LossReason.WITHDRAWN
     advice = "ask another engine, or compute it" if given_up else "have it held again, and ask again"
-    return Lost(request, hold.reason, f"hold {hold.number} of request {request} is over, {hold.reason}: {advice}")
+    return Lost(request, hold.reason, f"hold {hold.number} of request {request} has ended ({hold.reason}): {advice}")
 
 
 def _state(hold: Hold) -> HoldState:

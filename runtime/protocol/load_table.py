@@ -84,7 +84,7 @@ class LoadTable(Outputs):
         """Note that a worker keeps the request under this hold, and begin to move it."""
         if part.phase is not Phase.CLAIMING:
             if part.hold != hold and part.phase is not Phase.CONFIRMED:
-                text = f"prefill worker {part.worker} released hold {part.hold} of it and holds it again as {hold}"
+                text = f"prefill worker {part.worker} ended hold {part.hold} of it and holds it again as {hold}"
                 self.fail(load, LeaseError(f"request {load.request.id}: {text}: ask again"))
             return
         part.hold = hold

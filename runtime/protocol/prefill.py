@@ -54,7 +54,7 @@ class PrefillCore:
 
     def take(self) -> list[Output]:
         """Return the outputs of all that happened, in order, each once."""
-        # The end of a lapsed request may settle its last write, which releases it.
+        # The end of a hold may settle its last write, which frees its blocks.
         while ended := self.leases.take_ended():
             for one in ended:
                 if isinstance(one, Released):

@@ -37,7 +37,7 @@ class WriteEvent(Enum):
     """An event of a write."""
 
     WRITTEN = auto()
-    # It failed, its decode worker gave it up or is lost, or the hold is over.
+    # It failed, its decode worker gave it up or is lost, or the hold has ended.
     STOPPED = auto()
     BURIED = auto()
     SETTLED = auto()
@@ -86,7 +86,7 @@ class RequestWrite:
 
 
 class RequestWrites:
-    """All writes of one prefill worker. A request that is being written is not released, even if its lease ends."""
+    """All writes of one prefill worker. Blocks that are being written are not freed, even if the hold ends."""
 
     def __init__(self, state: PrefillState) -> None:
         self._state = state

@@ -151,7 +151,7 @@ def _count(tally: Tally, transfers: list[Transfer]) -> None:
 
 
 def _released(*engines: Relay) -> None:
-    """Every hold is over, and its blocks are free."""
+    """Every hold has ended, and its blocks are free."""
     until = time.monotonic() + TIMEOUT
     while any(engine.prefill.counters.snapshot()["holds"] for engine in engines):
         assert time.monotonic() < until, "a hold of what has arrived is not over"

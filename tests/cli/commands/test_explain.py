@@ -433,7 +433,7 @@ def seen(*words: str) -> list[str]:
 def test_a_metric_of_an_engine_is_explained(name: str) -> None:
     assert "the lease ended before all decode workers confirmed" in answer(name)["title"]
     (row,) = seen(name)
-    assert row.startswith("R046, `is over, expired`")
+    assert row.startswith("R046, `has ended (expired)`")
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_a_metric_of_an_engine_is_explained(name: str) -> None:
             "WARNING [holds.py:75] hold refused request=cmpl-7 error='of /x/y'",
             "R046, `is not held`; `hold refused`",
         ),
-        ("blocks freed early request=a why=expired", "R046, `is over, expired`; `blocks freed early`"),
+        ("blocks freed early request=a why=expired", "R046, `has ended (expired)`; `blocks freed early`"),
         ("no keys server=tcp://0.0.0.0:5600", "`no keys`"),
         ("fleet not heard error=timeout", "R070; `fleet not told`, `fleet not heard`"),
     ],
@@ -458,8 +458,8 @@ def test_a_line_of_the_log_is_explained(line: str, row: str) -> None:
 def test_a_line_of_the_log_has_only_the_rows_whose_words_it_has() -> None:
     (withdrawn,) = seen("blocks freed early request=a why=withdrawn")
     assert "`why=withdrawn`" in withdrawn
-    late = 'load failed request=b error="R046: request r is over, expired"'
-    assert [row[:26] for row in seen(late)] == ["R046, `is over, expired`; ", "`vllm:kvplan_num_failed_lo"]
+    late = 'load failed request=b error="R046: hold 0 of request r has ended (expired): have it"'
+    assert [row[:26] for row in seen(late)] == ["R046, `has ended (expired)", "`vllm:kvplan_num_failed_lo"]
 
 
 def test_words_of_a_line_need_no_quotes() -> None:

@@ -208,7 +208,7 @@ def test_a_request_that_prefill_aborts_fails_on_both_sides(pair: Pair) -> None:
     for sender in senders:
         sender.abort()
     assert over(receiver, *senders) == [RoomState.FAILED] * 3
-    # Decode hears that prefill gave it up, or, if it was just about to read, that the hold is over.
+    # Decode hears that prefill gave it up, or, if it was just about to read, that the hold has ended.
     assert isinstance(receiver.error, WithdrawnError)
     assert str(senders[0].error) == f"request {NAME} was aborted"
 
@@ -238,7 +238,7 @@ def _writes(worker: PrefillWorker) -> bool:
 
 def end_hold(pair: Pair, cause: str, receiver: ReceivedRequest, senders: list[SentRequest]) -> None:
     """End the hold of a request on every prefill worker."""
-    if cause == "lapse":
+    if cause == "expire":
         receiver.abort()
     for sender, worker in zip(senders, pair.made.prefill, strict=True):
         if cause == "drain":
@@ -274,7 +274,7 @@ def settle(receiver: ReceivedRequest) -> None:
 
 
 CAUSES = {
-    "lapse": "blocks freed early (expired)",
+    "expire": "blocks freed early (expired)",
     "drain": "cannot be offered",
     "event": "cannot be offered",
     "abort": "was aborted",
@@ -283,7 +283,7 @@ CAUSES = {
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_pages_are_kept_while_a_push_reads_them_though_the_next_chunk_is_refused(cause: str) -> None:
-    for pair in pairs("push", lease=0.5 if cause == "lapse" else 5):
+    for pair in pairs("push", lease=0.5 if cause == "expire" else 5):
         senders = pair.senders()
         pair.send(senders, 0, 16)
         end_hold(pair, cause, pushed(pair), senders)

@@ -235,18 +235,18 @@ def test_decode_aborts_between_two_chunks(make: Make) -> None:
 
 
 @pytest.mark.parametrize("make", ["push"], indirect=True)
-@pytest.mark.parametrize("cause", ["lapse", "drain"])
+@pytest.mark.parametrize("cause", ["expire", "drain"])
 @pytest.mark.parametrize("first", [20, ASKED])
 def test_blocks_are_kept_while_a_push_reads_them_though_the_rest_is_refused(make: Make, cause: str, first: int) -> None:
     """The next step's offer is refused, and then the hold; or the last offer, which ends the prompt."""
-    prefill, decode = make(lease=0.5 if cause == "lapse" else 5)
+    prefill, decode = make(lease=0.5 if cause == "expire" else 5)
     workers, frozen = prefill.made.prefill, prefill.made.hub.frozen
     frozen.add(decode.made.decode[0].inspect().transport)
     decode.ask("t")
     prefill.arrive("t")
     prefill.step(t=first)
     until(lambda: all(any(write.under_way for write in worker.inspect().writes) for worker in workers))
-    if cause == "lapse":
+    if cause == "expire":
         decode.abort("t")
     for worker in workers if cause == "drain" else ():
         worker.drain(0)

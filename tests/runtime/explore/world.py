@@ -347,7 +347,7 @@ class World:
     def pass_time(self) -> None:
         """More than a lease goes by, without a word."""
         self.now += LEASE + 0.5
-        self.tell_prefill(self.prefill.leases.expire, self.now)
+        self.tell_prefill(self.prefill.leases.end_due, self.now)
         self.round()
         self.tick()
 
@@ -440,7 +440,7 @@ class World:
             else:
                 raise BrokenLawError("it goes on for ever")
             self.now += 2.0
-            self.tell_prefill(self.prefill.leases.expire, self.now)
+            self.tell_prefill(self.prefill.leases.end_due, self.now)
             self.round()
             self.tick()
         self.check_rest()

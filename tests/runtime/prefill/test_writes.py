@@ -48,7 +48,7 @@ def test_nothing_more_is_written_to_an_engine_that_was_dropped(net: Net) -> None
 def test_what_a_stopped_push_still_reads_keeps_the_memory_and_the_error_says_how_to_free_it(net: Net) -> None:
     _, source = left(net)
     source.withdraw("r")
-    text = r"1 over: wait until .* drop\(ENGINE, dead=True\) .* Stopped pushes to decode are in progress"
+    text = r"1 ended: wait until .* drop\(ENGINE, dead=True\) .* Stopped pushes to decode are in progress"
     with pytest.raises(errors.HandleError, match=text):
         source.suspend()
     source.drop("decode", dead=True)

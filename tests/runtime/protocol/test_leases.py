@@ -71,7 +71,7 @@ def test_half_of_two_runs_or_plans_is_no_whole_one(other: Claimant) -> None:
     assert leases.held() == 1
 
 
-@pytest.mark.parametrize("end", ["done", "leave", "lapse"])
+@pytest.mark.parametrize("end", ["done", "leave", "expire"])
 def test_another_reader_keeps_a_finished_hold(end: str) -> None:
     leases, number = claimed(A0, A1, B0)
     finish(leases, number, A0, A1)
@@ -81,7 +81,7 @@ def test_another_reader_keeps_a_finished_hold(end: str) -> None:
     elif end == "leave":
         assert leases.leave("r", B0) == "left"
     else:
-        leases.expire(LEASE)
+        leases.end_due(LEASE)
     assert freed(leases) == [Released("r", "finished")]
 
 
@@ -127,7 +127,7 @@ def test_few_runs_share_a_hold_and_those_that_are_over_make_room() -> None:
     assert crowded.text.startswith("claimed by run0, run1")
     assert leases.claim("r", Claimant("run0", "plan", 1), TWO, 20) == Claimed("r", number)
     assert reason(leases.claim("r", more, TWO, LEASE)) is LossReason.CROWDED, "a renewal may be unread"
-    leases.expire(LEASE)
+    leases.end_due(LEASE)
     assert leases.claim("r", more, TWO, LEASE) == Claimed("r", number)
     assert leases.done("r", number, Claimant("run1", "plan", 0), TWO)[0] == "stale"
     assert leases.done("r", number, Claimant("run0", "plan", 0), TWO)[1] == ""
@@ -145,11 +145,11 @@ def test_a_run_that_has_read_a_part_keeps_its_room() -> None:
     leases, number = claimed(*(Claimant(f"run{n}", "plan", 0) for n in range(MOST_RUNS)))
     assert leases.done("r", number, Claimant("run0", "plan", 0), TWO) == ("counted", "")
     leases.claim("r", Claimant("run1", "plan", 0), TWO, LEASE / 2)
-    leases.expire(LEASE)
+    leases.end_due(LEASE)
     assert leases.claim("r", Claimant("more", "plan", 0), TWO, LEASE) == Claimed("r", number)
     assert leases.claim("r", Claimant("run0", "plan", 1), TWO, LEASE) == Claimed("r", number)
     assert leases.done("r", number, Claimant("run0", "plan", 1), TWO) == ("counted", "")
-    leases.expire(3 * LEASE)
+    leases.end_due(3 * LEASE)
     assert freed(leases) == [Released("r", "finished")]
 
 
@@ -181,7 +181,7 @@ def test_a_renewal_is_of_one_hold_and_of_whom_it_is_promised_to() -> None:
     assert (leases.holds()[0].until, leases.holds()[0].promises) == (LEASE + 5, ((0, "a", LEASE + 5),))
     leases.withdraw("r")
     leases.renew("r", number, A0, 6)
-    leases.expire(LEASE + 5)
+    leases.end_due(LEASE + 5)
     assert freed(leases) == [Released("r", "withdrawn")]
 
 
@@ -190,13 +190,13 @@ def test_a_hold_is_released_when_its_last_write_ends() -> None:
     leases.begin_write("r")
     leases.begin_write("r")
     assert [leases.lasts("r", one) for one in (number, number + 1)] == [True, False]
-    leases.expire(LEASE)
+    leases.end_due(LEASE)
     assert freed(leases) == []
     assert leases.held() == 1
     assert not leases.lasts("r", number)
     assert finish(leases, number, A0)[0]
     assert reason(leases.claim("r", A0, TWO, 31)) is LossReason.EXPIRED
-    with pytest.raises(LeaseError, match=r"cannot be written: hold \d+ of request r is over, expired"):
+    with pytest.raises(LeaseError, match=r"cannot be written: hold \d+ of request r has ended \(expired\)"):
         leases.begin_write("r")
     with pytest.raises(HandleError, match="is held"):
         leases.hold("r", 32)
@@ -234,12 +234,12 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     reasons = [reason(leases.claim(f"r{n}", A0, TWO, 5000)) for n in (4996, 4997, 4999)]
     assert reasons == [LossReason.UNKNOWN, LossReason.WITHDRAWN, LossReason.WITHDRAWN]
     assert len(leases.past) == 3
-    assert len(repr(snapshot(leases))) < 60_000, "alarms of holds that are over are forgotten"
+    assert len(repr(snapshot(leases))) < 60_000, "alarms of holds that have ended are forgotten"
     leases.hold("a", 5001)
     leases.hold("b", 5001)
     with pytest.raises(LimitedError, match="2 requests are held"):
         leases.hold("c", 5001)
-    leases.expire(5002)
+    leases.end_due(5002)
     with pytest.raises(LimitedError, match="not yet taken"):
         leases.hold("c", 5002)
 
@@ -276,7 +276,7 @@ Fact = tuple[float, str, Claimant | None]
 
 
 def ending(facts: list[Fact], now: float) -> tuple[str, set[tuple[str, str]]]:
-    """Why a hold with these facts is over at `now`, if it is, and which pairs have finished it; all read afresh."""
+    """Why a hold with these facts has ended at `now`, if it has, and which pairs have finished it; all read afresh."""
     done = {who for _, what, who in facts if what == "done" and who}
     pairs = {
         who.run_and_plan
@@ -342,7 +342,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             self.expire(late)
 
     def expire(self, late: int = 0) -> None:
-        self.leases.expire(self.now - late)
+        self.leases.end_due(self.now - late)
         self.expired = max(self.expired, self.now - late)
         self.sweep()
 

@@ -343,7 +343,7 @@ def test_a_goodbye_keeps_what_was_promised(bench: Bench) -> None:
     bench.withdraw()
     assert not bench.take(effects.Free)
     bench.now = LEASE
-    bench.tell(bench.core.leases.expire, bench.now)
+    bench.tell(bench.core.leases.end_due, bench.now)
     assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"]
 
 
@@ -433,7 +433,7 @@ def test_a_done_that_crosses_a_withdrawal_is_told_why_it_counts_no_more(bench: B
     bench.withdraw()
     (failed,) = bench.hear(A, wire.Done("r", hold, 1))
     assert (type(failed), failed.code, failed.attempt) == (wire.Failed, errors.WithdrawnError.code, 1)
-    assert "given up" in failed.message
+    assert "was withdrawn while it was read" in failed.message
     assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"], "decode has failed it"
 
 
@@ -451,10 +451,10 @@ def test_a_lease_that_nobody_renews_runs_out(bench: Bench) -> None:
     bench.now = 9
     bench.claim(A)
     bench.now = 18
-    bench.tell(bench.core.leases.expire, bench.now)
+    bench.tell(bench.core.leases.end_due, bench.now)
     assert not bench.take(effects.Free)
     bench.now = 19
-    bench.tell(bench.core.leases.expire, bench.now)
+    bench.tell(bench.core.leases.end_due, bench.now)
     said: list[Any] = [one.message for one in bench.outputs if isinstance(one, Send)]
     assert [one.code for one in said] == [errors.LeaseError.code]
     assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
@@ -467,22 +467,22 @@ def test_an_offer_begins_the_lease_again(bench: Bench) -> None:
     bench.now = 9
     bench.offer((0, 4))
     bench.now = 18
-    bench.tell(bench.core.leases.expire, bench.now)
+    bench.tell(bench.core.leases.end_due, bench.now)
     with pytest.raises(errors.BadRequestError):
         bench.offer((4, END + 1))
     bench.now = 19
-    bench.tell(bench.core.leases.expire, bench.now)
+    bench.tell(bench.core.leases.end_due, bench.now)
     assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
 
 
 @pytest.mark.parametrize(
-    ("end", "why"), [("lapse", "hold 0 of request r is over, expired"), ("withdraw", "has given up")]
+    ("end", "why"), [("expire", r"hold 0 of request r has ended \(expired\)"), ("withdraw", "has withdrawn")]
 )
 def test_an_offer_after_the_end_is_refused_with_its_cause(bench: Bench, end: str, why: str) -> None:
     bench.open()
     bench.claim(A, streamed=True)
-    bench.now = LEASE if end == "lapse" else 0.0
-    bench.tell(bench.core.leases.expire, bench.now)
+    bench.now = LEASE if end == "expire" else 0.0
+    bench.tell(bench.core.leases.end_due, bench.now)
     if end == "withdraw":
         bench.withdraw()
     with pytest.raises(errors.HandleError, match=why):
@@ -563,7 +563,7 @@ def test_a_done_after_the_end_of_its_hold_compares_nothing(bench: Bench) -> None
     """The blocks may hold another request by then: different checksums would be no fault of the bytes."""
     hold = bench.hold()
     bench.claim(A)
-    bench.tell(bench.core.leases.expire, LEASE)
+    bench.tell(bench.core.leases.end_due, LEASE)
     bench.outputs.clear()
     (failed,) = bench.hear(A, wire.Done("r", hold, 1, **SUMS))
     assert failed.code == "R046"
@@ -575,7 +575,7 @@ def test_a_comparison_that_ends_after_its_hold_is_told_of_the_lease(bench: Bench
     hold = bench.hold()
     bench.claim(A)
     bench.hear(A, wire.Done("r", hold, 1, **SUMS))
-    bench.tell(bench.core.leases.expire, LEASE)
+    bench.tell(bench.core.leases.end_due, LEASE)
     bench.outputs.clear()
     bench.tell(bench.core.dones.compared, A, "r", errors.ChecksumError("layer 0 differs"))
     assert [(one.code, one.attempt) for one in bench.said(A)] == [("R046", 1)]
@@ -590,7 +590,7 @@ def test_what_waits_for_its_checksums_is_kept_unless_its_reader_is_gone(bench: B
         bench.tell(bench.core.readers.drop, A, "gone")
     for bench.now in range(1, 25):
         bench.step()
-        bench.tell(bench.core.leases.expire, bench.now)
+        bench.tell(bench.core.leases.end_due, bench.now)
     assert [one.released.why for one in bench.take(effects.Free)] == (["expired"] if dropped else [])
 
 
@@ -599,7 +599,7 @@ def test_a_done_with_checksums_renews_its_promise_at_once(bench: Bench) -> None:
     bench.claim(A)
     bench.now = LEASE - 1
     bench.hear(A, wire.Done("r", hold, 1, **SUMS))
-    bench.tell(bench.core.leases.expire, LEASE)
+    bench.tell(bench.core.leases.end_due, LEASE)
     bench.outputs.clear()
     bench.tell(bench.core.dones.compared, A, "r", None)
     assert bench.said(A) == [wire.Confirmed("r", 1)]
@@ -611,13 +611,13 @@ def test_a_comparison_that_outlives_its_hold_keeps_no_later_hold_of_the_name(ben
     bench.hear(A, wire.Done("r", hold, 1, **SUMS))
     bench.withdraw()
     bench.now = LEASE
-    bench.tell(bench.core.leases.expire, bench.now)
+    bench.tell(bench.core.leases.end_due, bench.now)
     bench.tell(bench.core.leases.collected, ("r",))
     bench.hold(tables=HERE)
     bench.take(effects.Free)
     for bench.now in range(int(LEASE), int(2 * LEASE) + 1):
         bench.step()
-        bench.tell(bench.core.leases.expire, bench.now)
+        bench.tell(bench.core.leases.end_due, bench.now)
     assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
 
 

@@ -122,10 +122,10 @@ def test_what_is_wanted_is_counted_by_what_becomes_of_it(bench: Bench) -> None:
 def test_nothing_is_written_on_when_the_lease_ran_out_meanwhile(bench: Bench) -> None:
     writing(bench)
     bench.now = LEASE
-    bench.tell(bench.core.leases.expire, bench.now)
+    bench.tell(bench.core.leases.end_due, bench.now)
     assert not [one for one in bench.outputs if isinstance(one, effects.Free)], "it is being written from"
     assert [one.key for one in bench.outputs if isinstance(one, effects.Stop)] == [KEY]
-    assert "is over, expired" in bench.said(A)[-1].message
+    assert "has ended (expired)" in bench.said(A)[-1].message
     bench.tell(bench.core.writes.settled, KEY, lost=False)
     assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
 
@@ -144,8 +144,8 @@ def test_a_hold_that_is_over_offers_nothing_while_a_write_keeps_its_blocks(bench
     bench.offer((4, END), last=True)
     bench.outputs.clear()
     bench.now = LEASE
-    bench.tell(bench.core.leases.expire, bench.now)
-    assert [one.phase for one in bench.core.leases.holds()] == ["over"]
+    bench.tell(bench.core.leases.end_due, bench.now)
+    assert [one.phase for one in bench.core.leases.holds()] == ["ended"]
     assert [(one.request, one.code) for one in bench.said(pulls)] == [("r", "R046")]
     bench.tell(bench.core.computed, "r", 2)
     bench.step()
@@ -161,7 +161,7 @@ def test_what_was_written_after_the_lease_ran_out_is_not_written(bench: Bench) -
     """Its last byte came in the step in which the lease ended."""
     writing(bench)
     bench.now = LEASE
-    bench.tell(bench.core.leases.expire, bench.now)
+    bench.tell(bench.core.leases.end_due, bench.now)
     bench.tell(bench.core.writes.moved, KEY, 64)
     assert {type(one) for one in bench.said(A)} == {Failed}
     assert phases(bench) == []
@@ -344,7 +344,7 @@ def test_a_dropped_engine_keeps_what_is_written_to_it_unless_it_is_dead(bench: B
     if dead:
         bench.tell(bench.core.writes.settled, KEY, lost=False, abandoned=True)
     bench.now = LEASE
-    bench.tell(bench.core.leases.expire, bench.now)
+    bench.tell(bench.core.leases.end_due, bench.now)
     assert len(bench.take(effects.Free)) == dead
     # No message reports the stop of a buried write: a reader that waits for it asks again.
     bench.meet(AGAIN)

@@ -40,7 +40,7 @@ def held(made: World, named: Tables, fed: bool = False) -> None:
             worker.offer("r", tokens, some, layers=layers, last=number == len(CHUNKS))
 
 
-def lapsed(made: World, net: Net) -> None:
+def expired(made: World, net: Net) -> None:
     """A hold that decode knows, and for which it comes too late."""
     held(made, EARLY)
     net.time += LEASE + 1
@@ -73,7 +73,7 @@ def refused(
 @pytest.mark.parametrize("fed", [False, True])
 def test_who_was_told_of_an_earlier_hold_is_refused(net: Net, mode: str, streamed: bool, fed: bool) -> None:
     made = pair(net, mode)
-    lapsed(made, net)
+    expired(made, net)
     held(made, LATE, fed)
     refused(made, net, ask(made, EARLY, streamed), OTHERS)
 
@@ -83,7 +83,7 @@ def test_who_was_told_of_an_earlier_hold_is_refused(net: Net, mode: str, streame
 def test_a_name_that_is_fed_again_brings_every_table(net: Net, mode: str, told: Tables) -> None:
     """Blocks of groups that no chunk names could only be those that decode was told of before."""
     made = pair(net, mode)
-    lapsed(made, net)
+    expired(made, net)
     held(made, {"kv": LATE["kv"]}, fed=True)
     missing = "group 'state' of the prefill side is missing"
     refused(made, net, ask(made, told, streamed=True), missing, errors.RequestError)
@@ -92,7 +92,7 @@ def test_a_name_that_is_fed_again_brings_every_table(net: Net, mode: str, told: 
 def test_blocks_are_compared_each_time_that_they_are_named(net: Net) -> None:
     """Also where prefill was not told that an earlier request of this connection is given up."""
     made = pair(net, "pull")
-    lapsed(made, net)
+    expired(made, net)
     held(made, LATE)
     first = ask(made, LATE)
     made.decode[0].run_once()
