@@ -97,19 +97,16 @@ class PrefillEngineState:
 class HoldState:
     """A hold of a prefill worker, by its `number`: it keeps the blocks of `request`.
 
-    `phase` is held, withdrawn (no claims are taken) or ended (its blocks are still being written to a decode worker).
-    Unless it has ended, its blocks are kept until `until`, or longer if decode claims it again; -inf says that no claim
-    keeps them. `promises` are (decode worker, its run, end), `done` are (decode worker, its run) of those that have
-    read it. `writers` counts writes from the blocks.
+    If it is `withdrawn`, no claims are taken. Its blocks are kept until `until`, or longer if decode claims it again.
+    `promises` are (decode worker, its run, end), `done` are (decode worker, its run) of those that have read it.
     """
 
     request: str
     number: int
-    phase: str
+    withdrawn: bool
     until: float
     promises: tuple[tuple[int, str, float], ...]
     done: tuple[tuple[int, str], ...]
-    writers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +125,9 @@ class SourceState:
 
 @dataclass(frozen=True, slots=True)
 class WriteState:
-    """A request that prefill writes to the decode worker `reader`. `phase` is writing, ended or buried.
+    """A request that prefill writes to the decode worker `reader`. `phase` is writing or ended.
 
-    An ended one may still have writes in progress. A buried one has writes to an engine that was dropped as dead.
+    An ended one may still have writes in progress.
     """
 
     request: str

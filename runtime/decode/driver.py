@@ -61,7 +61,7 @@ class DecodeDriver:
         results: MoveResults[LoadPart] = MoveResults(
             broken=core.loads.broken,
             placed=lambda part, size: core.placed(part),
-            settled=lambda part, lost, abandoned: core.settled(part),
+            settled=lambda part, lost: core.settled(part),
             arrived=core.arrived,
         )
         self.reads, self.ended = Mover[LoadPart](self.context, self._ends, results, push=False), ended

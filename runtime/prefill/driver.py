@@ -73,7 +73,7 @@ class PrefillDriver:
             effects.Reply: lambda output: server.send(output.identity, output.message),
             effects.WriteFailed: self._write_failed,
             effects.Move: lambda output: self.mover.move(output.key, output.layers, output.runs, last=output.last),
-            effects.Stop: lambda output: self.mover.stop(output.key, dead=output.dead),
+            effects.Stop: lambda output: self.mover.stop(output.key),
             effects.Buffer: self._buffer,
             effects.ReaderLeft: self._reader_left,
             effects.Compare: self._compare,

@@ -34,12 +34,6 @@ from kvplan.runtime.transfer.mover import Mover
 from kvplan.runtime.wakeup import BUSY, MOVING, QUIET
 
 T = TypeVar("T")
-# How the caller gets the blocks of a request in each phase of its hold.
-TO_FREE = {
-    "held": "withdraw them, or wait",
-    "withdrawn": "wait until no decode worker reads them",
-    "ended": "wait until no push reads them, or call drop(ENGINE, dead=True) once that engine's processes have ended",
-}
 
 
 class PrefillHalf(Half):
@@ -157,13 +151,16 @@ class PrefillHalf(Half):
         return self.core.leases.held() > 0
 
     def in_use(self) -> str:
-        if not self.busy:
-            return ""
-        phases = Counter(hold.phase for hold in self.core.leases.holds())
-        texts = [f"{count} {phase}: {TO_FREE[phase]}" for phase, count in phases.items()]
-        engines = sorted({write.reader.name for write in self.core.writes if write.phase is WritePhase.ENDED})
-        pushed = f" Stopped pushes to {', '.join(engines)} are in progress." if engines else ""
-        return f"{self.name} cannot be suspended while it keeps requests. {'; '.join(texts)}.{pushed}"
+        counts = Counter(hold.withdrawn for hold in self.core.leases.holds())
+        texts = {
+            "held: withdraw them, or wait": counts[False],
+            "withdrawn: wait until no decode worker reads them": counts[True],
+            "stopped, but still being written: wait, end the decode engine's processes, or close this worker": sum(
+                write.phase is WritePhase.ENDED for write in self.core.writes
+            ),
+        }
+        used = "; ".join(f"{count} {text}" for text, count in texts.items() if count)
+        return used and f"{self.name} cannot be suspended while its memory is in use by requests: {used}"
 
     def drop_all(self, why: str) -> None:
         self.driver.close()

@@ -173,15 +173,11 @@ class PrefillWorker(OwnedWorker):
         self.half.withdraw(request)
 
     @owned
-    def drop(self, engine: str, *, dead: bool = False) -> None:
-        """Forget a decode engine. Writes to it keep their blocks until the transport is done with them.
-
-        With `dead` the caller vouches that its processes have ended: writes to it keep no blocks, and leases run on.
-        Raises HandshakeError if the engine is not connected and has no write.
-        """
+    def drop(self, engine: str) -> None:
+        """Forget a decode engine. Its promises run on. Raises HandshakeError if it is not connected."""
         self.half.check_open()
         try:
-            self.half.driver.command(self.half.core.drop_engine, engine, dead=dead)
+            self.half.driver.command(self.half.core.drop_engine, engine)
         finally:
             self.half.driver.follow()
 

@@ -53,13 +53,9 @@ class Move(Output, frozen=True, eq=False):
 
 
 class Stop(Output, frozen=True, eq=False):
-    """Post nothing more of this `key`. Report it to `settled` when nothing of it touches blocks here any more.
-
-    If the peer's processes are `dead`, do not wait for posts that are in progress to them.
-    """
+    """Post nothing more of this `key`. Report it to `settled` when nothing of it is in progress any more."""
 
     key: Any
-    dead: bool = False
 
 
 class Buffer(Output, frozen=True, eq=False):

@@ -4,50 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum, auto
 from typing import NamedTuple
 
 from kvplan.runtime.control.messages import LossReason
-from kvplan.runtime.machine import StateMachine
 from kvplan.runtime.ops.metrics import MessageKind
 
 # Engine runs, each with one plan, that may read one request.
 MOST_RUNS = 8
 # Before all time: the end of a promise that its claimant ended, and the time of something that never happened.
 LONG_AGO = -math.inf
-
-
-class HoldPhase(IntEnum):
-    """The phases of a hold, from its start until its blocks are freed."""
-
-    # Claims are accepted.
-    HELD = auto()
-    # The engine withdrew it: claims are refused, and promises stay in force.
-    WITHDRAWN = auto()
-    # Its blocks are freed once none of this worker's pushes reads them.
-    ENDED = auto()
-    FREED = auto()
-
-
-class HoldEvent(Enum):
-    """An event of a hold."""
-
-    WITHDRAWN = auto()
-    # Its time has come, as `Hold.due` says.
-    ENDED = auto()
-    # No push of this worker reads the blocks any more.
-    FREED = auto()
-
-
-HOLD = StateMachine(
-    "a hold",
-    {
-        (HoldPhase.HELD, HoldEvent.WITHDRAWN): HoldPhase.WITHDRAWN,
-        (HoldPhase.HELD, HoldEvent.ENDED): HoldPhase.ENDED,
-        (HoldPhase.WITHDRAWN, HoldEvent.ENDED): HoldPhase.ENDED,
-        (HoldPhase.ENDED, HoldEvent.FREED): HoldPhase.FREED,
-    },
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +54,29 @@ class Hold:
     """A request whose blocks are kept.
 
     `lease_end` is one lease after the hold, or the last offer, claim or comparison of checksums. `done` are the
-    claimants that said Done. `finished` are the runs whose claimants all said Done. `reason` is why the hold ended.
-    `next_look` is the time of the next check whether it ends. `writers` counts this worker's pushes that read the
-    blocks.
+    claimants that said Done. `finished` are the runs whose claimants all said Done. A hold that the engine has
+    `withdrawn` accepts no claims, and its promises stay in force. `next_look` is the time of the next check whether it
+    ends.
     """
 
     request: str
     number: int
     lease_end: float
-    phase: HoldPhase = HoldPhase.HELD
-    reason: LossReason = LossReason.EXPIRED
+    withdrawn: bool = False
     next_look: float = math.inf
-    writers: int = 0
     promises: dict[Claimant, Promise] = field(default_factory=dict)
     done: set[Claimant] = field(default_factory=set)
     finished: set[tuple[str, str]] = field(default_factory=set)
 
-    def on(self, event: HoldEvent) -> None:
-        self.phase = HOLD.after(self.phase, event)
-
     @property
-    def ended(self) -> bool:
-        return self.phase >= HoldPhase.ENDED
+    def reason(self) -> LossReason:
+        """The reason why the hold ends when it is due."""
+        withdrawn = LossReason.WITHDRAWN if self.withdrawn else LossReason.EXPIRED
+        return LossReason.FINISHED if self.finished else withdrawn
 
     def due(self) -> float:
         """Return when it ends: at `lease_end`, or if it is withdrawn or a run has finished, with its last promise."""
-        if not self.finished and self.phase is HoldPhase.HELD:
+        if not self.finished and not self.withdrawn:
             return self.lease_end
         return max((promise.end for promise in self.promises.values()), default=LONG_AGO)
 
@@ -134,12 +96,6 @@ class Hold:
 
     def end_promise(self, claimant: Claimant) -> None:
         self.promises[claimant] = Promise(LONG_AGO, claimant.connection)
-
-    def end(self) -> None:
-        """End the hold, and note why."""
-        withdrawn = LossReason.WITHDRAWN if self.phase is HoldPhase.WITHDRAWN else LossReason.EXPIRED
-        self.reason = LossReason.FINISHED if self.finished else withdrawn
-        self.on(HoldEvent.ENDED)
 
     def count_done(self, claimant: Claimant, contract: frozenset[int]) -> MessageKind:
         """Count a Done, and return counted or duplicate. A claim after a Done begins a new read, whose Done counts."""

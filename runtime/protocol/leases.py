@@ -1,15 +1,15 @@
 """Leases: until when a prefill worker keeps a request's blocks. The worker alone decides.
 
-A reader's claim is promised the blocks for one lease from then; its Done or Leave ends the promise.
-The hold ends (`Hold.due`) one lease after the hold, or the last offer, claim or comparison of checksums; or with its
-last promise once a whole run has said Done or the engine withdrew the request. Only `Leases.end_due` ends it by time,
-after all renewals were read. Its blocks are freed when no push of this worker reads them any more.
+A reader's claim is promised the blocks for one lease from then; its Done or Leave ends the promise. A hold ends
+(`Hold.due`) one lease after it began, or after the last offer, claim or comparison of checksums; or with its last
+promise once a whole run has said Done or the engine withdrew the request. Its blocks are free then. Only
+`Leases.end_due` ends it by time, after all renewals were read.
 
 The protocol is that of C. Gray and D. Cheriton, "Leases: an efficient fault-tolerant mechanism for distributed file
 cache consistency" (SOSP 1989). Theirs is safe while clocks do not drift apart, ours also if they do: each hold has a
 number that no other hold has. A reader learns it before its first read and names it after its last one: if that hold is
 still there, it was there all the time. So a lease decides when unclaimed blocks are free, never whether what was read
-is right.
+is right. A push asks the same of itself: it says that it has written only while the hold is there (writes.py).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 from kvplan.plan.errors import BadRequestError
 from kvplan.runtime.control.messages import LEASE_RANGE, Claimed, LossReason, Lost
-from kvplan.runtime.errors import HandleError, LeaseError, LimitedError
+from kvplan.runtime.errors import HandleError, LimitedError
 from kvplan.runtime.inspection import HoldState
 from kvplan.runtime.ops.metrics import MessageKind
-from kvplan.runtime.protocol.holds import LONG_AGO, MOST_RUNS, Claimant, Hold, HoldEvent, HoldPhase
+from kvplan.runtime.protocol.holds import LONG_AGO, MOST_RUNS, Claimant, Hold
 
 # Past holds that are remembered.
 REMEMBERED = 1 << 16
@@ -68,7 +68,7 @@ class Leases:
         self._seconds, self._most, self._next = checked_lease(seconds), most, first
         self.past, self.uncollected = OrderedDict[str, PastHold](), dict[str, None]()
         self._holds, self._heard_until = dict[str, Hold](), LONG_AGO
-        self._ended: list[Lost | Released] = []
+        self._ended: list[Lost] = []
         # A heap of (time, request) to check. An entry is outdated if its time is not the hold's `next_look`.
         self._timers: list[tuple[float, str]] = []
 
@@ -112,7 +112,7 @@ class Leases:
         """Return why a claim is refused, or None."""
         if claimant.worker not in contract:
             return Lost(request, LossReason.UNEXPECTED, _stranger(claimant, contract))
-        if (hold := self._kept(request)) is None or hold.phase is HoldPhase.WITHDRAWN:
+        if (hold := self._holds.get(request)) is None or hold.withdrawn:
             return _lost(request, self._known(request))
         if runs := hold.runs_in_the_way(claimant, self._heard_until):
             text = f"claimed by {', '.join(runs)}: request {request} is read by {MOST_RUNS} runs already"
@@ -123,9 +123,9 @@ class Leases:
         return None
 
     def renew(self, request: str, number: int, claimant: Claimant, now: float) -> None:
-        """Promise the blocks for one lease from `now` to a claimant of this hold, if it is held and not withdrawn."""
+        """Promise the blocks for one lease from `now`, to a claimant of this hold, unless it was withdrawn."""
         hold = self._kept(request, number)
-        if hold is not None and hold.phase is HoldPhase.HELD and hold.has_claimed(claimant):
+        if hold is not None and not hold.withdrawn and hold.has_claimed(claimant):
             hold.promise(claimant, now + self._seconds)
 
     def done(self, request: str, number: int, claimant: Claimant, contract: frozenset[int]) -> tuple[MessageKind, str]:
@@ -142,27 +142,13 @@ class Leases:
 
     def leave(self, request: str, claimant: Claimant) -> MessageKind:
         """End the promise of a claimant that gives the request up. Returns left, stale, late or unknown."""
-        if (hold := self._kept(request)) is None:
+        if (hold := self._holds.get(request)) is None:
             return MessageKind.LATE if self._known(request) else MessageKind.UNKNOWN
         if not hold.has_claimed(claimant):
             return MessageKind.STALE
         hold.end_promise(claimant)
         self._update(hold)
         return MessageKind.LEFT
-
-    def begin_write(self, request: str) -> None:
-        """Keep the blocks until the matching `end_write`, because a push reads them. Raises LeaseError if not held."""
-        if (hold := self._kept(request)) is None:
-            raise LeaseError(f"request {request} cannot be written: {self.why_ended(request)}")
-        hold.writers += 1
-
-    def end_write(self, request: str) -> None:
-        """Note that a push reads the blocks no more. Raises HandleError if the request is not being written."""
-        hold = self._holds.get(request)
-        if hold is None or not hold.writers:
-            raise HandleError(f"request {request} is not being written: end once what was begun once")
-        hold.writers -= 1
-        self._update(hold)
 
     def why_ended(self, request: str) -> str:
         """Return why a request is held no more: it was withdrawn, or its hold has ended; or that it never was."""
@@ -175,15 +161,15 @@ class Leases:
     def withdrawn(self, request: str, number: int) -> bool:
         """Return whether this hold of a request was withdrawn and has not ended."""
         hold = self._kept(request, number)
-        return hold is not None and hold.phase is HoldPhase.WITHDRAWN
+        return hold is not None and hold.withdrawn
 
     def withdraw(self, request: str) -> None:
         """Refuse further claims, and end the hold with its last promise. Raises HandleError if it was never held."""
         hold = self._holds.get(request)
         if self._known(request) is None:
             raise HandleError(f"request {request} cannot be withdrawn: {_lost(request, None).text}")
-        if hold is not None and hold.phase is HoldPhase.HELD:
-            hold.on(HoldEvent.WITHDRAWN)
+        if hold is not None and not hold.withdrawn:
+            hold.withdrawn = True
             self._update(hold)
 
     def end_due(self, heard_until: float) -> None:
@@ -196,8 +182,8 @@ class Leases:
                 hold.next_look = math.inf
                 self._update(hold, heard_until)
 
-    def take_ended(self) -> list[Lost | Released]:
-        """Return what ended and what was freed since the last call: a push may be between both."""
+    def take_ended(self) -> list[Lost]:
+        """Return the messages for the readers of the holds that ended since the last call. Their blocks are free."""
         ended, self._ended = self._ended, []
         return ended
 
@@ -225,34 +211,30 @@ class Leases:
         self._update(hold)
         return hold
 
-    def _kept(self, request: str, number: int | None = None) -> Hold | None:
-        """Return the request's hold, if it has not ended and, with a `number`, has this number."""
+    def _kept(self, request: str, number: int) -> Hold | None:
+        """Return the request's hold, if it has this number."""
         hold = self._holds.get(request)
-        return None if hold is None or hold.ended or number not in (None, hold.number) else hold
+        return None if hold is None or hold.number != number else hold
 
     def _known(self, request: str) -> Hold | PastHold | None:
         return self._holds.get(request) or self.past.get(request)
 
     def _update(self, hold: Hold, heard_until: float = LONG_AGO) -> None:
-        """End a hold that is due by `heard_until`; free its blocks if no push reads them; set when to check it next.
+        """End a hold that is due by `heard_until`, or set when to check it next.
 
         Without `heard_until`, only a hold that waits for no time ends.
         """
         due = hold.due()
-        if not hold.ended and due <= heard_until:
-            hold.end()
-            self._ended.append(_lost(hold.request, hold))
-        if hold.phase is HoldPhase.ENDED and not hold.writers:
-            self._free(hold)
-        if not hold.ended and due < hold.next_look:
+        if due <= heard_until:
+            self._end(hold)
+        elif due < hold.next_look:
             hold.next_look = due
             heapq.heappush(self._timers, (due, hold.request))
 
-    def _free(self, hold: Hold) -> None:
-        hold.on(HoldEvent.FREED)
+    def _end(self, hold: Hold) -> None:
         del self._holds[hold.request]
-        self._ended.append(Released(hold.request, hold.reason))
-        self.past[hold.request] = PastHold(hold.number, hold.reason, frozenset(hold.finished))
+        self.past[hold.request] = past = PastHold(hold.number, hold.reason, frozenset(hold.finished))
+        self._ended.append(_lost(hold.request, past))
         if len(self.past) > REMEMBERED:
             self.past.popitem(last=False)
         self.uncollected[hold.request] = None
@@ -280,7 +262,7 @@ def _refused(
     if hold.number != number:
         text = f"request {request} was read under hold {number}, and is now hold {hold.number}: read again"
         return MessageKind.STALE, text
-    if isinstance(hold, PastHold) or hold.ended:
+    if isinstance(hold, PastHold):
         again = claimant.run_and_plan in hold.finished
         return MessageKind.DUPLICATE if again else MessageKind.LATE, _lost(request, hold).text
     if not hold.has_claimed(claimant):
@@ -295,7 +277,7 @@ def _lost(request: str, hold: Hold | PastHold | None) -> Lost:
         text = f"request {request} is not held here, nor among the last {REMEMBERED} that were"
         advice = "call hold or open on every prefill worker first"
         return Lost(request, LossReason.UNKNOWN, f"{text}: {advice}")
-    if isinstance(hold, Hold) and hold.phase is HoldPhase.WITHDRAWN:
+    if isinstance(hold, Hold):
         return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has withdrawn request {request}")
     given_up = hold.reason is LossReason.WITHDRAWN
     advice = "ask another engine, or compute it" if given_up else "have it held again, and ask again"
@@ -305,7 +287,7 @@ def _lost(request: str, hold: Hold | PastHold | None) -> Lost:
 def _state(hold: Hold) -> HoldState:
     promises = tuple((one.worker, one.run, end) for one, (end, _) in hold.promises.items() if end > LONG_AGO)
     done = tuple(sorted((one.worker, one.run) for one in hold.done))
-    return HoldState(hold.request, hold.number, hold.phase.name.lower(), hold.due(), promises, done, hold.writers)
+    return HoldState(hold.request, hold.number, hold.withdrawn, hold.due(), promises, done)
 
 
 def _stranger(claimant: Claimant, contract: frozenset[int]) -> str:

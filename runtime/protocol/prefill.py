@@ -22,7 +22,7 @@ from kvplan.runtime.protocol.prefill_state import PrefillState
 from kvplan.runtime.protocol.reader_table import ReaderTable
 from kvplan.runtime.protocol.readers import Reader
 from kvplan.runtime.protocol.source import SourceRequest
-from kvplan.runtime.protocol.writes import RequestWrites, WritePhase
+from kvplan.runtime.protocol.writes import RequestWrites
 from kvplan.runtime.transfer.chunks import Chunk
 
 
@@ -54,13 +54,9 @@ class PrefillCore:
 
     def take(self) -> list[Output]:
         """Return the outputs of all that happened, in order, each once."""
-        # The end of a hold may settle its last write, which frees its blocks.
-        while ended := self.leases.take_ended():
-            for one in ended:
-                if isinstance(one, Released):
-                    self.state.out.append(Free(one))
-                else:
-                    self.readers.end(one.request, LeaseError(one.text))
+        for one in self.leases.take_ended():
+            self.readers.end(one.request, LeaseError(one.text))
+            self.state.out.append(Free(Released(one.request, one.reason)))
         return self.state.take()
 
     def hold(
@@ -114,27 +110,18 @@ class PrefillCore:
         for request in sorted(unheld):
             self.readers.end(request, error)
 
-    def drop_engine(self, name: str, *, dead: bool) -> None:
-        """Forget a decode engine. If it is `dead`, its processes have ended, and writes to it keep no blocks.
-
-        Raises HandshakeError if the engine has no reader and no write to forget.
-        """
+    def drop_engine(self, name: str) -> None:
+        """Forget a decode engine. Raises HandshakeError if the engine has no reader."""
         readers = [reader for reader in self.state.sessions if reader.name == name]
-        of_engine = [write for write in self.writes if write.reader.name == name]
         for reader in readers:
             self.readers.drop(reader, "its engine was dropped")
-        if dead:
-            self.writes.bury(name)
-        if not readers and all(write.phase is WritePhase.BURIED for write in of_engine):
+        if not readers:
             raise HandshakeError(f"decode engine {name!r} is not connected")
 
     def close(self) -> None:
-        """Forget all readers, buried writes and comparisons."""
+        """Forget all readers and comparisons."""
         for reader in list(self.state.sessions):
             self.readers.drop(reader, "this worker ends")
-        # Nothing would report these as settled any more.
-        for write in [write for write in self.writes if write.phase is WritePhase.BURIED]:
-            self.writes.settled(write.key, lost=True)
         self.dones.clear()
         self.announcer.changed.clear()
 

@@ -1,4 +1,9 @@
-"""Writes: the requests that decode workers want written, handed over as they are computed; drivers move the bytes."""
+"""Writes: the requests that decode workers want written, handed over as they are computed; drivers move the bytes.
+
+A write keeps no blocks. If the hold of its request ends first, the write stops, and what is still posted of it may
+read bytes that the engine has put there since. They are never used: only a write whose hold lasts is confirmed by
+Written, and the decode worker keeps its blocks in quarantine until it is told that the write has stopped.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +33,6 @@ class WritePhase(IntEnum):
 
     WRITING = auto()
     ENDED = auto()
-    # Its decode engine is dead: posts to it may still be in progress, but keep no blocks here.
-    BURIED = auto()
     SETTLED = auto()
 
 
@@ -39,7 +42,6 @@ class WriteEvent(Enum):
     WRITTEN = auto()
     # It failed, its decode worker gave it up or is lost, or the hold has ended.
     STOPPED = auto()
-    BURIED = auto()
     SETTLED = auto()
 
 
@@ -48,9 +50,7 @@ WRITE = StateMachine(
     {
         (WritePhase.WRITING, WriteEvent.WRITTEN): WritePhase.ENDED,
         (WritePhase.WRITING, WriteEvent.STOPPED): WritePhase.ENDED,
-        (WritePhase.ENDED, WriteEvent.BURIED): WritePhase.BURIED,
         (WritePhase.ENDED, WriteEvent.SETTLED): WritePhase.SETTLED,
-        (WritePhase.BURIED, WriteEvent.SETTLED): WritePhase.SETTLED,
     },
 )
 
@@ -86,7 +86,7 @@ class RequestWrite:
 
 
 class RequestWrites:
-    """All writes of one prefill worker. Blocks that are being written are not freed, even if the hold ends."""
+    """All writes of one prefill worker."""
 
     def __init__(self, state: PrefillState) -> None:
         self._state = state
@@ -98,14 +98,13 @@ class RequestWrites:
         return iter(list(self._all.values()))
 
     def want(self, reader: Reader, asked: WriteRequest, source: SourceRequest) -> None:
-        """Begin to write a request. Raises BadRequestError if it does not fit or is being written, LeaseError."""
+        """Begin to write a held request. Raises BadRequestError if it does not fit or is being written, LeaseError."""
         if (pair := reader.writes) is None:
             raise BadRequestError(f"request {asked.request}: this pair pulls: connect with mode push")
         if WriteKey(reader, asked.request) in self._all:
             raise BadRequestError(f"request {asked.request} is being written: wait until that has ended")
         request = wanted(pair, asked, source)
         cover = ChunkCover(pair.plan, request, self._state.worker)
-        self._state.leases.begin_write(asked.request)
         write = RequestWrite(reader, pair, request, source, cover)
         self._all[write.key] = write
         self._take(write)
@@ -118,8 +117,7 @@ class RequestWrites:
         given_up = [write for write in self._of(request) if write.reader.claimant.is_before(reader.claimant)]
         if not given_up:
             self._state.send(reader, Stopped(request, request in self._cut_off))
-        # While a buried write may be in progress, nothing is answered: the worker sends its Leave again.
-        for write in [write for write in given_up if write.phase is not WritePhase.BURIED]:
+        for write in given_up:
             write.given_up_by = reader
         for write in given_up:
             self._stop(write)
@@ -134,19 +132,9 @@ class RequestWrites:
             self._stop(write)
 
     def end(self, request: str, error: KvplanError) -> None:
-        """Fail all writes of a request that is no longer held, and notify their readers.
-
-        Otherwise a reader that lends no buffer would keep the blocks forever.
-        """
+        """Fail all writes of a request that is no longer held, and notify their readers."""
         for write in [write for write in self._of(request) if write.writing]:
             self._fail(write, error)
-
-    def bury(self, engine: str) -> None:
-        """Stop all writes to an engine whose processes have ended: posts in progress to them keep no blocks."""
-        for write in [write for write in self if write.reader.name == engine]:
-            self._stop(write)
-            if write.phase is WritePhase.ENDED:
-                self._state.out.append(Stop(write.key, dead=True))
 
     def advance(self) -> None:
         """Hand over the chunks that are computed."""
@@ -160,7 +148,7 @@ class RequestWrites:
             return
         if write.writing:
             write.on(WriteEvent.WRITTEN)
-            # A Done in the same turn may have ended the hold.
+            # If the hold has ended, bytes of another request may have been read. A Done may end it in the same turn.
             if self._state.leases.lasts(write.request.id, write.source.hold):
                 self._state.send(write.reader, Written(write.request.id, write.source.hold, size))
         # A write that was given up meanwhile is settled, too.
@@ -171,8 +159,8 @@ class RequestWrites:
         if (write := self._all.get(key)) is not None:
             self._break(write, cause)
 
-    def settled(self, key: WriteKey, lost: bool, abandoned: bool = False) -> None:
-        """Note that nothing of a stopped write reads blocks here any more. It is `abandoned` if its peer is dead.
+    def settled(self, key: WriteKey, lost: bool) -> None:
+        """Note that nothing of a stopped write is in progress any more.
 
         `lost` says that its connection broke, so that bytes that were sent may still land.
         """
@@ -181,11 +169,7 @@ class RequestWrites:
             return
         if lost:
             self._remember(write.request.id)
-        if not abandoned:
-            self._forget(write)
-        elif write.phase is WritePhase.ENDED:
-            write.on(WriteEvent.BURIED)
-            self._state.leases.end_write(write.request.id)
+        self._forget(write)
 
     def _of(self, request: str) -> list[RequestWrite]:
         return [write for key, write in self._all.items() if key.request == request]
@@ -229,11 +213,9 @@ class RequestWrites:
 
     def _forget(self, write: RequestWrite) -> None:
         """Forget a write that is settled, and notify the decode worker if it gave the write up."""
-        name, kept = write.request.id, write.phase is not WritePhase.BURIED
+        name = write.request.id
         write.on(WriteEvent.SETTLED)
         del self._all[write.key]
-        if kept:
-            self._state.leases.end_write(name)
         # Another write that was given up with this one may still be in progress, over another connection.
         reader = write.given_up_by
         if reader is not None and not any(other.given_up_by is reader for other in self._of(name)):

@@ -195,13 +195,13 @@ class TransferExecutor:
 
     `fail` is called with the error of a slice; its owner then calls `stop`. Nothing is posted once it is `stopped`;
     slices whose bytes may still move are then `in_progress`. `complete` says that all runs were added. `lost` says
-    that its connection broke. `buried` handles go to a dead peer: blocks are freed without waiting for them.
+    that its connection broke.
     """
 
     def __init__(self, ends: MoveEnds, context: ExecutorContext, fail: Callable[[Exception], None]) -> None:
         self.ends, self.request, self.meter = ends, ends.request, ends.meter
         self.complete = self.stopped = self.lost = False
-        self.in_progress, self.buried = list[Slice](), list[TransferHandle]()
+        self.in_progress = list[Slice]()
         self.context, self.fail = context, fail
         self._slices: dict[Slice, None] = {}
         self._foreseen: Foreseen = NOTHING_FORESEEN
@@ -293,19 +293,12 @@ class TransferExecutor:
                 self.close(slice_)
         return self.in_progress
 
-    def bury(self) -> None:
-        """Wait no more for posts in progress, because the peer is dead."""
-        for slice_ in self.in_progress:
-            self.buried += [handle for handle in slice_.handles if handle is not None]
-            slice_.handles = []
-
     def reap(self, push: bool) -> None:
-        """Close stopped slices and buried handles that can touch nothing any more."""
+        """Close stopped slices that can touch nothing any more."""
         for slice_ in [slice_ for slice_ in self.in_progress if slice_.settled()]:
             self.in_progress.remove(slice_)
             self.close(slice_)
         self.lost = self.lost or (push and self._may_land())
-        self.buried = [handle for handle in self.buried if not over(self.ends.peer, handle)]
 
     def _may_land(self) -> bool:
         """Return whether sent bytes may land after nothing is in progress any more, because the connection broke.

@@ -20,14 +20,13 @@ class MoveResults(Generic[K]):
 
     `broken`: something cannot be moved, and nothing more of it is posted. `arrived`, in each step: the wire has copied
     all of it, but a copy from the stage is still in progress. `placed`: all of it is in its place; the argument is its
-    bytes. `settled`: nothing of a stopped transfer touches memory here any more. Its first bool is `lost`: the
-    connection broke, so that sent bytes may still land. Its second is `abandoned`: the peer is dead, and posts to it
-    remain; then it is called again in later steps.
+    bytes. `settled`: nothing of a stopped transfer is in progress any more; the argument is whether the connection
+    broke, so that sent bytes may still land.
     """
 
     broken: Callable[[K, Exception], object]
     placed: Callable[[K, int], object]
-    settled: Callable[[K, bool, bool], object]
+    settled: Callable[[K, bool], object]
     arrived: Callable[[K], object] = lambda key: None
 
 
@@ -63,7 +62,7 @@ class Mover(Generic[K]):
 
     def busy(self) -> set[str]:
         """Return the peers that a transfer is in progress with."""
-        return {moving.ends.peer for moving in self._all.values() if moving.under_way or moving.buried}
+        return {moving.ends.peer for moving in self._all.values() if moving.under_way}
 
     def foresee(self, key: K, runs: Mapping[str, Runs]) -> None:
         """Have `prepare` prepare these runs, unless `move` comes first."""
@@ -90,15 +89,13 @@ class Mover(Generic[K]):
             self._break(key, error)
         moving.complete = last
 
-    def stop(self, key: K, *, dead: bool = False) -> None:
-        """Post nothing more of a transfer. If its peer is `dead`, posts in progress are not waited for."""
+    def stop(self, key: K) -> None:
+        """Post nothing more of a transfer."""
         self.foreseen.pop(key, None)
         if (moving := self._all.get(key)) is None:
-            self._results.settled(key, False, False)
+            self._results.settled(key, False)
             return
         moving.stop()
-        if dead:
-            moving.bury()
         # A write is reaped in the next step: only then does the transport know whether its connection is lost.
         if not self._push:
             self._reap(key, moving)
@@ -134,8 +131,6 @@ class Mover(Generic[K]):
 
     def _reap(self, key: K, moving: TransferExecutor) -> None:
         moving.reap(self._push)
-        if moving.in_progress:
-            return
-        if not moving.buried:
+        if not moving.in_progress:
             del self._all[key]
-        self._results.settled(key, moving.lost, bool(moving.buried))
+            self._results.settled(key, moving.lost)

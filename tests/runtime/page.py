@@ -12,7 +12,6 @@ from tests.paths import ROOT
 from kvplan.runtime import errors
 from kvplan.runtime.errors import KvplanError
 from kvplan.runtime.machine import StateMachine, word
-from kvplan.runtime.protocol.holds import HOLD
 from kvplan.runtime.protocol.phases import TRANSFER
 from kvplan.runtime.protocol.writes import WRITE
 
@@ -22,7 +21,7 @@ DRAWING = re.compile(r"(<!-- drawing: (\w+) -->\n).*?(<!-- end of drawing -->)",
 
 def fresh(page: str) -> str:
     """`page` with everything between its marks drawn again. Raises KeyError for a drawing that there is not."""
-    drawings: dict[str, StateMachine[Any, Any]] = {"transfer": TRANSFER, "hold": HOLD, "write": WRITE}
+    drawings: dict[str, StateMachine[Any, Any]] = {"transfer": TRANSFER, "write": WRITE}
     drawn = {name: fenced("mermaid", diagram(machine)) for name, machine in drawings.items()}
     drawn["errors"] = fenced("", "\n".join(tree(KvplanError)))
     return DRAWING.sub(lambda hit: f"{hit[1]}\n{drawn[hit[2]]}\n{hit[3]}", page)

@@ -40,7 +40,7 @@ def test_a_request_that_is_being_written_is_seen_on_both_sides(net: Net) -> None
         "moving",
         True,
     )
-    assert (hold.request, hold.number, hold.phase, hold.writers) == ("r", part.hold, "held", 1)
+    assert (hold.request, hold.number, hold.withdrawn) == ("r", part.hold, False)
     assert hold.promises == ((0, reader.run, hold.until),)
     assert hold.until - source.now == pytest.approx(6)
     assert request.deadline - target.now == pytest.approx(20)

@@ -13,13 +13,11 @@ from tests.runtime.page import DRAWING, PAGE, diagram, fresh, tree
 
 from kvplan.runtime.errors import BY_CODE, KvplanError, PhaseError
 from kvplan.runtime.machine import StateMachine
-from kvplan.runtime.protocol.holds import HOLD, HoldEvent, HoldPhase
 from kvplan.runtime.protocol.phases import RUNNING, TRANSFER, Event, Phase, refused
 from kvplan.runtime.protocol.writes import WRITE, WriteEvent, WritePhase
 
 MACHINES: list[tuple[StateMachine[Any, Any], type[IntEnum], type[Enum]]] = [
     (TRANSFER, Phase, Event),
-    (HOLD, HoldPhase, HoldEvent),
     (WRITE, WritePhase, WriteEvent),
 ]
 
@@ -79,7 +77,7 @@ def test_phases_are_changed_by_their_tables_only() -> None:
     assert len(found) == len(MACHINES)
     for name, text in found:
         assert name == "on"
-        assert re.fullmatch(r"self\.phase = (TRANSFER|HOLD|WRITE)\.after\(self\.phase, event\)", text)
+        assert re.fullmatch(r"self\.phase = (TRANSFER|WRITE)\.after\(self\.phase, event\)", text)
 
 
 def assigns(node: ast.AST) -> bool:
@@ -90,7 +88,7 @@ def assigns(node: ast.AST) -> bool:
 def test_the_page_is_fresh() -> None:
     """`python -m tests.runtime.page` draws it again."""
     text = PAGE.read_text()
-    assert [name for _, name, _ in DRAWING.findall(text)] == ["transfer", "write", "hold", "errors"]
+    assert [name for _, name, _ in DRAWING.findall(text)] == ["transfer", "write", "errors"]
     assert fresh(text) == text
 
 

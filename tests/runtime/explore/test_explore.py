@@ -13,7 +13,6 @@ from tests.runtime.explore.world import BrokenLawError, Fixed, World
 from tests.shares import later
 
 from kvplan.runtime.protocol.holds import Hold
-from kvplan.runtime.protocol.leases import Leases
 from kvplan.runtime.protocol.load_table import LoadTable
 from kvplan.runtime.protocol.quarantine import Quarantine
 from kvplan.runtime.protocol.source import SourceRequest
@@ -73,13 +72,6 @@ def test_a_claim_of_other_blocks_that_is_answered_is_found(monkeypatch: pytest.M
     with pytest.raises(BrokenLawError, match=r"done with the content of holds \[-1, -1\], not 0") as broken:
         space(("a", "a"), False, False, 1)
     assert "withdraw 0 → hold 1" in broken.value.__notes__[0], "the way to it is told"
-
-
-def test_blocks_that_are_released_while_they_are_written_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    for count in ("begin_write", "end_write"):
-        monkeypatch.setattr(Leases, count, lambda *_: None)
-    with pytest.raises(BrokenLawError, match="is released while it is being written"):
-        space(("a", "a"), True, False, 1)
 
 
 def test_a_promise_that_an_earlier_connection_ends_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def test_a_worker_that_drains_refuses_what_it_never_held(pair: World, begin: Any
     until(lambda: asked.ended, lambda: polled(pair))
     assert isinstance(asked.error, errors.WithdrawnError)
     assert "prefill worker 0 says: it drains and does not hold" in str(asked.error)
-    assert [hold.phase for hold in source.inspect().holds] == ["held"]
+    assert [hold.withdrawn for hold in source.inspect().holds] == [False]
     assert source.inspect().readers[0].claims == ()
 
 

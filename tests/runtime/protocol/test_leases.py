@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -16,7 +15,7 @@ from tests.runtime.helpers.snapshot import snapshot
 
 from kvplan.plan.errors import BadRequestError
 from kvplan.runtime.control.messages import Claimed, LossReason, Lost
-from kvplan.runtime.errors import HandleError, LeaseError, LimitedError
+from kvplan.runtime.errors import HandleError, LimitedError
 from kvplan.runtime.protocol import leases as module
 from kvplan.runtime.protocol.holds import MOST_RUNS, Claimant
 from kvplan.runtime.protocol.leases import Leases, Released
@@ -29,7 +28,7 @@ LATER_A0 = replace(A0, connection=1)
 
 def freed(leases: Leases) -> list[Released]:
     """The releases since the last call, which the caller has collected."""
-    found = [one for one in leases.take_ended() if isinstance(one, Released)]
+    found = [Released(one.request, one.reason) for one in leases.take_ended()]
     leases.collected(one.request for one in found)
     return found
 
@@ -185,28 +184,17 @@ def test_a_renewal_is_of_one_hold_and_of_whom_it_is_promised_to() -> None:
     assert freed(leases) == [Released("r", "withdrawn")]
 
 
-def test_a_hold_is_released_when_its_last_write_ends() -> None:
+def test_what_has_ended_is_promised_and_confirmed_no_more() -> None:
     leases, number = claimed(A0)
-    leases.begin_write("r")
-    leases.begin_write("r")
     assert [leases.lasts("r", one) for one in (number, number + 1)] == [True, False]
     leases.end_due(LEASE)
-    assert freed(leases) == []
-    assert leases.held() == 1
     assert not leases.lasts("r", number)
     assert finish(leases, number, A0)[0]
     assert reason(leases.claim("r", A0, TWO, 31)) is LossReason.EXPIRED
-    with pytest.raises(LeaseError, match=r"cannot be written: hold \d+ of request r has ended \(expired\)"):
-        leases.begin_write("r")
-    with pytest.raises(HandleError, match="is held"):
+    with pytest.raises(HandleError, match="is held: hold it again when"):
         leases.hold("r", 32)
     leases.withdraw("r")
-    leases.end_write("r")
-    assert freed(leases) == []
-    leases.end_write("r")
     assert freed(leases) == [Released("r", "expired")]
-    with pytest.raises(HandleError, match="not being written"):
-        leases.end_write("r")
 
 
 def test_held_again_only_when_the_release_was_reported() -> None:
@@ -310,8 +298,6 @@ class AgainstTheModel(RuleBasedStateMachine):
         self.leases, self.now, self.expired = Leases(LEASE, most=2), 0, 0
         self.facts: dict[str, list[Fact]] = {}
         self.numbers: dict[str, int] = {}
-        self.writes: Counter[str] = Counter()
-        self.over: dict[str, str] = {}
         self.ended: dict[str, tuple[int, str, set[tuple[str, str]]]] = {}
         self.reported: list[Released] = []
         self.used: set[int] = set()
@@ -320,15 +306,14 @@ class AgainstTheModel(RuleBasedStateMachine):
     def sweep(self) -> None:
         for request, facts in list(self.facts.items()):
             why, pairs = ending(facts, self.expired)
-            self.over[request] = self.over.get(request) or why
-            if self.over[request] and not self.writes[request]:
-                self.ended[request] = (self.numbers[request], self.over.pop(request), pairs)
+            if why:
+                self.ended[request] = (self.numbers[request], why, pairs)
                 self.freed.add(self.numbers[request])
-                self.reported.append(Released(request, self.ended[request][1]))
+                self.reported.append(Released(request, why))
                 del self.facts[request]
 
     def open(self, request: str) -> bool:
-        return request in self.facts and not self.over[request]
+        return request in self.facts
 
     def note(self, request: str, what: str, who: Claimant | None = None) -> None:
         self.facts[request].append((self.now, what, who))
@@ -359,7 +344,7 @@ class AgainstTheModel(RuleBasedStateMachine):
             number = self.numbers[request] = self.leases.hold(request, self.now)
             assert number not in self.used
             self.used.add(number)
-            self.facts[request], self.over[request] = [(self.now, "hold", None)], ""
+            self.facts[request] = [(self.now, "hold", None)]
 
     @rule(request=requests)
     def offer(self, request: str) -> None:
@@ -433,27 +418,6 @@ class AgainstTheModel(RuleBasedStateMachine):
             return
         if "claim" in self.said(request, who) and "withdraw" not in [what for _, what, _ in self.facts[request]]:
             self.note(request, "claim", who)
-
-    @rule(request=requests)
-    def begin_write(self, request: str) -> None:
-        self.expire()
-        if self.open(request):
-            self.leases.begin_write(request)
-            self.writes[request] += 1
-        else:
-            with pytest.raises(LeaseError):
-                self.leases.begin_write(request)
-
-    @rule(request=requests)
-    def end_write(self, request: str) -> None:
-        self.expire()
-        if self.writes[request]:
-            self.leases.end_write(request)
-            self.writes[request] -= 1
-            self.sweep()
-        else:
-            with pytest.raises(HandleError):
-                self.leases.end_write(request)
 
     @rule(request=requests)
     def withdraw(self, request: str) -> None:

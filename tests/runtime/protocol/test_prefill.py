@@ -348,10 +348,10 @@ def test_a_goodbye_keeps_what_was_promised(bench: Bench) -> None:
 
 
 def test_an_engine_that_is_not_connected_cannot_be_dropped(bench: Bench) -> None:
-    bench.tell(bench.core.drop_engine, "decode", dead=False)
+    bench.tell(bench.core.drop_engine, "decode")
     assert {one.reader for one in bench.take(effects.Drop)} == {A, B}
     with pytest.raises(errors.KvplanError, match="is not connected"):
-        bench.tell(bench.core.drop_engine, "decode", dead=False)
+        bench.tell(bench.core.drop_engine, "decode")
 
 
 def test_buffers_are_for_requests_that_are_held_and_claimed(bench: Bench) -> None:

@@ -68,7 +68,6 @@ def test_what_is_held_is_moved_in_the_step_in_which_it_is_asked_for(bench: Bench
     bench.tell(bench.core.writes.moved, KEY, 64)
     assert bench.said(A) == [Written("r", hold, 64)]
     assert phases(bench) == []
-    assert bench.core.leases.holds()[0].writers == 0
 
 
 def written_in_two_chunks(bench: Bench) -> None:
@@ -123,14 +122,34 @@ def test_nothing_is_written_on_when_the_lease_ran_out_meanwhile(bench: Bench) ->
     writing(bench)
     bench.now = LEASE
     bench.tell(bench.core.leases.end_due, bench.now)
-    assert not [one for one in bench.outputs if isinstance(one, effects.Free)], "it is being written from"
     assert [one.key for one in bench.outputs if isinstance(one, effects.Stop)] == [KEY]
+    freed = [one.released.why for one in bench.outputs if isinstance(one, effects.Free)]
+    assert freed == ["expired"], "its decode worker may be frozen"
     assert "has ended (expired)" in bench.said(A)[-1].message
+    assert phases(bench) == ["ENDED"]
     bench.tell(bench.core.writes.settled, KEY, lost=False)
-    assert [one.released.why for one in bench.take(effects.Free)] == ["expired"]
+    assert phases(bench) == []
 
 
-def test_a_hold_that_is_over_offers_nothing_while_a_write_keeps_its_blocks(bench: Bench) -> None:
+def test_a_name_that_is_held_again_is_not_confirmed_by_an_earlier_write(bench: Bench) -> None:
+    writing(bench)
+    bench.withdraw()
+    bench.tell(bench.core.inbox.hear, A, Leave("r"))
+    assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"]
+    bench.core.leases.collected(["r"])
+    bench.hold(tables=HERE)
+    bench.claim(A, told=HERE)
+    bench.outputs.clear()
+    bench.want(A, told=HERE)
+    assert "is being written: wait" in refused(bench)
+    bench.tell(bench.core.writes.moved, KEY, 64)
+    assert [one for one in bench.said(A) if not isinstance(one, Failed)] == [Stopped("r", lost=False)]
+    bench.outputs.clear()
+    bench.want(A, told=HERE)
+    assert phases(bench) == ["WRITING"]
+
+
+def test_a_hold_that_has_ended_offers_nothing(bench: Bench) -> None:
     """The hold ends for all readers at once: also for one that pulls, and for one that asks for a piece."""
     pulls = reader(1, name="pulls")
     bench.meet(pulls)
@@ -145,7 +164,7 @@ def test_a_hold_that_is_over_offers_nothing_while_a_write_keeps_its_blocks(bench
     bench.outputs.clear()
     bench.now = LEASE
     bench.tell(bench.core.leases.end_due, bench.now)
-    assert [one.phase for one in bench.core.leases.holds()] == ["ended"]
+    assert bench.core.leases.holds() == ()
     assert [(one.request, one.code) for one in bench.said(pulls)] == [("r", "R046")]
     bench.tell(bench.core.computed, "r", 2)
     bench.step()
@@ -203,7 +222,6 @@ def test_what_does_not_fit_is_not_begun(bench: Bench, opened: Any, want: Any, te
     bench.want(A, **want)
     assert text in refused(bench)
     assert phases(bench) == []
-    assert bench.core.leases.holds()[0].writers == 0
 
 
 def test_a_chunk_of_other_blocks_fails_its_write(bench: Bench) -> None:
@@ -278,19 +296,6 @@ def test_a_late_leave_of_an_earlier_connection_ends_nothing_of_a_later_one(bench
     assert phases(bench) == ["WRITING"]
 
 
-def test_what_is_buried_keeps_no_other_engine_waiting(bench: Bench) -> None:
-    other = reader(0, push=True, run="other", name="other")
-    bench.meet(other)
-    writing(bench, A, other)
-    bench.tell(bench.core.drop_engine, "decode", dead=True)
-    bench.tell(bench.core.writes.settled, KEY, lost=False, abandoned=True)
-    bench.tell(bench.core.inbox.hear, other, Leave("r"))
-    bench.outputs.clear()
-    bench.tell(bench.core.writes.settled, effects.WriteKey(other, "r"), lost=False)
-    assert bench.said(other) == [Stopped("r", lost=False)]
-    assert bench.hear(other, Leave("r")) == [Stopped("r", lost=False)], "it asks again"
-
-
 def test_a_reader_that_is_dropped_ends_its_own_writes(bench: Bench) -> None:
     writing(bench, A, B)
     bench.tell(bench.core.inbox.hear, B, Bye())
@@ -331,36 +336,20 @@ def test_a_request_that_ends_ends_what_is_written_of_it(bench: Bench) -> None:
     assert [type(one) for one in bench.said(A)] == [Failed, Failed]
     assert phases(bench) == ["ENDED"]
     bench.tell(bench.core.inbox.hear, A, Leave("r"))
-    assert not [one for one in bench.outputs if isinstance(one, effects.Free)]
-    bench.tell(bench.core.writes.settled, KEY, lost=False)
     assert [one.released.why for one in bench.take(effects.Free)] == ["withdrawn"]
+    assert not [one for one in bench.said(A) if isinstance(one, Stopped)]
+    bench.tell(bench.core.writes.settled, KEY, lost=False)
+    assert bench.said(A)[-1] == Stopped("r", lost=False)
 
 
-@pytest.mark.parametrize("dead", [False, True])
-def test_a_dropped_engine_keeps_what_is_written_to_it_unless_it_is_dead(bench: Bench, dead: bool) -> None:
+def test_an_engine_that_was_dropped_is_told_when_nothing_is_written_to_it_any_more(bench: Bench) -> None:
     writing(bench)
-    bench.tell(bench.core.drop_engine, "decode", dead=dead)
-    assert {(one.key, one.dead) for one in bench.take(effects.Stop)} == {(KEY, False), (KEY, dead)}
-    if dead:
-        bench.tell(bench.core.writes.settled, KEY, lost=False, abandoned=True)
-    bench.now = LEASE
-    bench.tell(bench.core.leases.end_due, bench.now)
-    assert len(bench.take(effects.Free)) == dead
-    # No message reports the stop of a buried write: a reader that waits for it asks again.
+    bench.tell(bench.core.drop_engine, "decode")
+    assert [one.key for one in bench.take(effects.Stop)] == [KEY]
     bench.meet(AGAIN)
     assert bench.hear(AGAIN, Leave("r")) == []
     bench.tell(bench.core.writes.settled, KEY, lost=False)
-    assert bench.hear(AGAIN, Leave("r")) == [Stopped("r", lost=False)]
-
-
-def test_a_worker_that_closes_or_suspends_waits_for_nothing_that_is_buried(bench: Bench) -> None:
-    writing(bench)
-    bench.tell(bench.core.drop_engine, "decode", dead=True)
-    bench.tell(bench.core.writes.settled, KEY, lost=False, abandoned=True)
-    bench.tell(bench.core.close)
-    assert (phases(bench), bench.core.busy) == ([], False)
-    bench.meet(AGAIN)
-    assert bench.hear(AGAIN, Leave("r")) == [Stopped("r", lost=True)], "what was sent may still land"
+    assert bench.said(AGAIN) == [Stopped("r", lost=False)]
 
 
 @pytest.mark.parametrize("error", [errors.TransferError("no"), errors.PeerLostError("gone"), ValueError("bad")])

@@ -198,7 +198,7 @@ class LyingPrefill(HostilePrefill):
 
     def __init__(self, seed: int, net: Net, tapped: Tapped) -> None:
         patch = tapped.monkeypatch.setattr
-        for where, name in ((schedules, "right"), (engines, "right"), (schedules, "unread")):
+        for where, name in ((schedules, "right"), (engines, "right")):
             patch(where, name, lambda *_: None)
         for check in (look, lent):
             patch(schedules, check.__name__, partial(of_reads, check))

@@ -80,20 +80,6 @@ def lent(made: Engines) -> None:
             assert not inside.any(), f"a free buffer at {address:#x} is read or written"
 
 
-def unread(made: Engines, number: int, work: Work) -> None:
-    """A released block is not read by a write of the prefill side any more."""
-    transport = made.prefill[number].inspect().transport
-    for late in made.net.transfers:
-        if late.moving and late.agent.name == transport:
-            for plane, array in made.prefill_arrays[number].items():
-                at = late.source[:, 0] - array.ctypes.data
-                kv = plane.startswith("kv")
-                size = array.shape[1] * (made.shapes[0].ratio if kv else 1)
-                blocks = set((at[(at >= 0) & (at < array.nbytes)] // size).tolist())
-                mine = set(work.tables["kv"].ids.tolist()) if kv else {work.tables["state"].slot}
-                assert not blocks & mine, f"{work.name} is released while it is written from"
-
-
 def rested(worker: DecodeWorker) -> None:
     """Nothing is left at a decode worker except its known peers."""
     seen = worker.inspect()

@@ -9,7 +9,7 @@ from typing import Any
 from tests.runtime.helpers.worlds import fill, tables, truth
 from tests.runtime.simulation.channels import STEP, Net
 from tests.runtime.simulation.engines import Engine, Engines, Work
-from tests.runtime.simulation.invariants import empty, lent, look, rested, right, unread
+from tests.runtime.simulation.invariants import empty, lent, look, rested, right
 
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import blocks
@@ -65,7 +65,6 @@ class Schedule(Engines):
         """Overwrite released blocks at once; when all workers have released a request's blocks, others get them."""
         for one in worker.released():
             work = self.works[one.request]
-            unread(self, number, work)
             work.held.discard(number)
             self.soil(number, work)
             if not work.held and not work.chunks:
