@@ -215,12 +215,7 @@ def _settings(side: ExaminedSide, serve: Serve, digest: str) -> list[tuple[Setti
         if name not in given and setting.unset and _differs(side, f"{name}={setting.unset}", digest)
     ]
     words = {name: as_written(env[name]) for name in said}
-    return [(serve.settings[name], _argument(serve.settings[name], word)) for name, word in words.items()]
-
-
-def _argument(setting: Setting, word: str) -> str:
-    told = setting.words.get(word, word)
-    return filled(setting.argument, {"value": told}) if setting.argument else told
+    return [(serve.settings[name], serve.settings[name].value_word(word)) for name, word in words.items()]
 
 
 def _differs(side: ExaminedSide, unset: str, digest: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kvplan.dsl.text.diagnostics import listed, ranges
 from kvplan.dsl.text.grouped import grouped
@@ -54,12 +54,18 @@ TELLING = {False: {Category.LAYOUT}, True: {Category.LAYOUT, Category.PLAN}}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One fact that differs. `before` or `after` is None if that plan lacks it. `workers` is empty for all workers."""
+    """One fact that differs. `before` or `after` is None if that plan lacks it. `workers` is empty for all workers.
+
+    For an option, `given` and `left_out` are the engine's own words: what its command has now, `--block-size 32`, or
+    what it has no longer, `--block-size`. Both are empty if the engine's file does not tell.
+    """
 
     subject: Subject
     before: Value | None
     after: Value | None
     workers: str = ""
+    given: str = field(default="", compare=False)
+    left_out: str = field(default="", compare=False)
 
     @property
     def rule(self) -> str:

@@ -1,4 +1,4 @@
-"""The values of options as people know them: `block: 16 (default) → 32`, `order: LBNHC (nhd)`."""
+"""The values of options as people and engines know them: `block: 16 (default) → 32`, `--block-size 32`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.library import Library, load
+from kvplan.dsl.schema.engine import Setting
 from kvplan.dsl.text.diagnostics import DslError, as_written
 from kvplan.plan.types import Plan
 from kvplan.review.changes import Change
@@ -18,6 +19,9 @@ from kvplan.review.facts import DEFAULT, Value
 from kvplan.review.review import PairReview, Review
 from kvplan.review.rules import POSITION
 
+# What the command of an engine has for an option, and what it leaves out.
+EngineWords = tuple[str, str]
+NO_WORDS: EngineWords = "", ""
 WORD = re.compile(r"[^\s(),]+")
 
 
@@ -53,15 +57,15 @@ def _has_equal_values(change: Change) -> bool:
 def _change(library: Library, one: PairReview, change: Change) -> Change:
     if change.rule != "OPTION":
         return change
-    before, after = (
-        _known(library, plan, change, value) if plan and value is not None else value
+    (before, _), (after, words) = (
+        _known(library, plan, change, value) if plan and value is not None else (value, NO_WORDS)
         for plan, value in zip(one.pair.plans, (change.before, change.after), strict=True)
     )
-    return replace(change, before=before, after=after)
+    return replace(change, before=before, after=after, given=words[0], left_out=words[1])
 
 
-def _known(library: Library, plan: Plan, change: Change, value: Value) -> Value:
-    """`16 (default)`, `LBNHC (nhd)`; `value` itself if it has no alias, or if no layout file knows it any more."""
+def _known(library: Library, plan: Plan, change: Change, value: Value) -> tuple[Value, EngineWords]:
+    """`16 (default)`, `LBNHC (nhd)`, and the engine's setting; only `value` if no layout file knows it any more."""
     side = plan.prefill if change.subject.side == "prefill" else plan.decode
     name = change.subject.name
     given = parse_side(side.key)
@@ -69,7 +73,16 @@ def _known(library: Library, plan: Plan, change: Change, value: Value) -> Value:
         engine = library.engine(given.pop("engine", library.default_engine))
         own = {**option_values(library, engine, library.model(plan.model), given), "engine": engine.name}
     except (BadInput, Refused, DslError):
-        return value
-    said = as_written(own[name]) if value == DEFAULT and own.get(name) is not None else value
-    words = [*filter(None, [engine.alias(name, said)]), *(["default"] if said != value else [])]
-    return f"{said} ({', '.join(words)})" if words else said
+        return value, NO_WORDS
+    said = as_written(own[name]) if value == DEFAULT and own.get(name) is not None else str(value)
+    words = [*filter(None, [engine.alias(name, said)]), *(["default"] if value == DEFAULT and said != value else [])]
+    return f"{said} ({', '.join(words)})" if words else value, _setting(engine.setting(name), said, value == DEFAULT)
+
+
+def _setting(setting: Setting, value: str, default: bool) -> EngineWords:
+    """What the engine's command has for a value, or leaves out if the engine itself takes that value then."""
+    if not setting.name:
+        return NO_WORDS
+    if default and not setting.unset:
+        return "", setting.name
+    return setting.with_word(setting.value_word(value)), ""

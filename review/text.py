@@ -91,7 +91,9 @@ def _folded(review: Review) -> list[list[_Paragraph]]:
 
 
 def _verdict(part: VerdictPart) -> list[_Paragraph]:
-    return [*_words(part.sentence), *(line for step in part.numbered for line in _words(step, "  ", "     "))]
+    # A flag stays with its value.
+    steps = [re.sub(r"(--\S+) (?=[^\s-])", rf"\1{NO_BREAK}", step) for step in part.numbered]
+    return [*_words(part.sentence), *(line for step in steps for line in _words(step, "  ", "     "))]
 
 
 def _change_lines(change: ToldChange) -> list[_Paragraph]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from kvplan.compiler.api import unusual
 from kvplan.compiler.words import DOCS, many
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.dsl.text.grouped import grouped
@@ -178,13 +180,13 @@ def _side(pair: PairReview, side: str) -> str:
         key = getattr(plan, side).key if plan else ""
         named = key if "engine=" in key else f"engine={plain(changed['engine'].after)},{key}"
         return f" as {named} in place of {plain(changed['engine'].before)}"
-    return f" with {_options(changed.values())}" if changed else ""
+    return _options([*changed.values()])
 
 
 def _news(review: Review, pair: PairReview) -> str:
     """The words for news that are no options of a side: compile options, layout files."""
     files, chosen = review.layouts_of(pair), _changed(pair, "COMPILE_OPTION", "")
-    new = [f"plan_options {_options(chosen)}"] if chosen else []
+    new = [f"plan_options {_plan_options(pair)}"] if chosen else []
     new += [f"the new {listed(files, 'and') if len(files) <= FEW else 'layout files'}"] if files else []
     given = any(_side(pair, side) for side in pair.rolls)
     both = ", both" if len(pair.rolls) > 1 else ","
@@ -195,11 +197,19 @@ def _changed(pair: PairReview, rule: str, side: str) -> list[Change]:
     return [one for one in pair.changes if one.rule == rule and one.subject.side == side]
 
 
-def _options(changes: Iterable[Change]) -> str:
-    """`tp=1,block=64 and order left out`."""
-    values = [(one.subject.name.removeprefix("--"), plain(one.after)) for one in changes]
-    given = ",".join(f"{name}={value}" for name, value in values if value)
-    return listed([*filter(None, [given]), *(f"{name} left out" for name, value in values if not value)], "and")
+def _plan_options(pair: PairReview) -> str:
+    """The JSON that a connector takes."""
+    _, plan = pair.pair.plans
+    return json.dumps(dict(unusual(plan)) if plan else {})
+
+
+def _options(changes: Sequence[Change]) -> str:
+    """` with --block-size 32 and without VLLM_KV_CACHE_LAYOUT`: an option as its engine takes it, else as of a side."""
+    values = [(one, plain(one.after)) for one in changes]
+    given = [one.given or f"{one.subject.name}={value}" for one, value in values if value and not one.left_out]
+    left = [one.left_out or one.subject.name for one, value in values if one.left_out or not value]
+    words = [f"{word} {listed(some, 'and')}" for word, some in (("with", given), ("without", left)) if some]
+    return f" {listed(words, 'and')}" if words else ""
 
 
 def plain(value: Value | None) -> str:

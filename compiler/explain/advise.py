@@ -186,9 +186,9 @@ def _changes(
 
 def _change(role: str, option: str, choice: LayoutChoice, now: str, then: str, aliases: Sequence[str]) -> SettingChange:
     setting = choice.setting
-    before, after = (setting.words.get(value, value) for value in (now, then))
+    before, after = (setting.value_word(value) for value in (now, then))
     alias = next((word for word in aliases if word not in ("", before)), "")
-    return SettingChange(role, option, setting.flag or setting.variable or option, before, after, alias)
+    return SettingChange(role, option, setting.name or option, before, after, alias)
 
 
 def _pairs(prefills: Sequence[PossibleSide], decodes: Sequence[PossibleSide]) -> list[Sides]:

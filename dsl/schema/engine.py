@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -214,6 +215,20 @@ class Setting(FormKeys):
     )
     unset: str = key(TextShape("value"), "what the engine takes where nobody sets it, if that is not the default here")
 
+    @property
+    def name(self) -> str:
+        """The flag or the variable; empty without either."""
+        return self.flag or self.variable
+
+    def value_word(self, value: str) -> str:
+        """What the flag or the variable takes for a value of a side."""
+        told = self.words.get(value, value)
+        return str(self.argument).replace("{value}", told) if self.argument else told
+
+    def with_word(self, told: str) -> str:
+        """`--block-size 64`, `VLLM_KV_CACHE_LAYOUT=LBNHC`: the setting with the engine's word for a value."""
+        return f"{self.flag} {shlex.quote(told)}" if self.flag else f"{self.variable}={shlex.quote(told)}"
+
 
 TOLD = ("flag", "variable")
 SETTING = Form("a setting", Setting, either=TOLD)
@@ -391,6 +406,11 @@ class Engine(DocumentKeys):
         "how `kvplan from-cache` makes a model of what the engine prints: expressions over a layer's spec, the options "
         "in force and the mesh",
     )
+
+    def setting(self, option: str) -> Setting:
+        """The engine's setting for an option of a side, without a name if its file has none."""
+        served = self.serve.settings.get(option) if self.serve else None
+        return served or (self.choices[option].setting if option in self.choices else Setting())
 
     def alias(self, option: str, value: object) -> str:
         """The first other word for a value of an option, `nhd`; empty if there is none."""

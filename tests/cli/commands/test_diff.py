@@ -323,7 +323,7 @@ def test_every_form_has_the_same_verdict_and_categories(repository: Path) -> Non
             f"{one} ({MEANINGS[Category(one)].brief})" for one in categories.split(", ")
         ) in " ".join(said[form].split())
         assert answer["sentence"] in " ".join(said[form].replace("**", "").split())
-    assert "restart decode with tp=4,order=LBNHC" in answer["sentence"]
+    assert "restart decode with --tensor-parallel-size 4 and VLLM_KV_CACHE_LAYOUT=LBNHC" in answer["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -752,8 +752,8 @@ def test_a_suggestion_is_a_word(repository: Path) -> None:
 @pytest.mark.parametrize(
     ("sides", "start"),
     [
-        ("prefill: [tp=2], decode: [tp=4]", "prefill as before, and decode with tp=4"),
-        ("prefill: [tp=4], decode: [tp=2]", "prefill with tp=4, and decode as before"),
+        ("prefill: [tp=2], decode: [tp=4]", "prefill as before, and decode with --tensor-parallel-size 4"),
+        ("prefill: [tp=4], decode: [tp=2]", "prefill with --tensor-parallel-size 4, and decode as before"),
     ],
 )
 def test_other_compile_options_ask_for_a_restart(repository: Path, sides: str, start: str) -> None:
@@ -761,7 +761,7 @@ def test_other_compile_options_ask_for_a_restart(repository: Path, sides: str, s
     edit("prefill: [tp=2], decode: [tp=2]", f"{sides}, options: {{elect: spread}}", "deploy.yaml")
     said = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)
     assert said["sentence"].startswith("Roll out both sides together")
-    assert f"Start {start}, both with plan_options elect=spread." in said["sentence"]
+    assert f'Start {start}, both with plan_options {{"elect": "spread"}}.' in said["sentence"]
     assert "keeps running" not in said["sentence"]
     assert (said["plans"][0]["verdict"], said["plans"][0]["rolls"]) == ("together", ["prefill", "decode"])
 
@@ -812,7 +812,7 @@ def test_a_verdict_names_the_side_that_changes(repository: Path, prefill: str, d
     )
     assert answer["sentence"].startswith(both if len(rolls) == 2 else one)
     kept = {"prefill": "decode", "decode": "prefill"}[rolls[0]]
-    step = f"2. While {kept} keeps running, restart {rolls[0]} with tp=4."
+    step = f"2. While {kept} keeps running, restart {rolls[0]} with --tensor-parallel-size 4."
     assert (step in answer["sentence"]) == (len(rolls) == 1)
     assert answer["verdict"] == answer["plans"][0]["verdict"] == ("together" if len(rolls) == 2 else "one-side")
 
@@ -829,7 +829,7 @@ def test_options_are_of_the_side_that_has_them(repository: Path) -> None:
     edit("state: 128", "state: 64")
     edit("decode: [tp=2]", "decode: ['tp=1,block=96']", "deploy.yaml")
     said = sentence()
-    assert "prefill as before, and decode with tp=1,block=96" in said
+    assert "prefill as before, and decode with --tensor-parallel-size 1 and --block-size 96" in said
     assert "with the new mine/mini.yaml" in said
     assert "keep the old pair" not in said
 
@@ -847,7 +847,7 @@ def test_options_that_change_what_is_stored_are_no_new_layout(repository: Path) 
     fp8 = "tp=2,kv_dtype=fp8"
     edit("prefill: [tp=2], decode: [tp=2]", f"prefill: ['{fp8}'], decode: ['{fp8}']", "deploy.yaml")
     for said in (sentence(), sentence("--layouts", "mine")):
-        assert "Start prefill with kv_dtype=fp8 and decode with kv_dtype=fp8." in said
+        assert "Start prefill with --kv-cache-dtype fp8 and decode with --kv-cache-dtype fp8." in said
         assert "or keep the old pair in the deployment" in said
 
 
@@ -883,9 +883,41 @@ def test_another_engine_is_told_as_one_with_its_side(repository: Path) -> None:
     assert not [line for line in cause if "order" in line]
 
 
-def test_values_to_copy_are_those_of_a_side(repository: Path) -> None:
+def test_values_to_copy_are_those_of_the_engine(repository: Path) -> None:
     edit("decode: [tp=2]", "decode: ['tp=1,order=nhd']", "deploy.yaml")
-    assert "restart decode with tp=1,order=LBNHC." in sentence()
+    assert "restart decode with --tensor-parallel-size 1 and VLLM_KV_CACHE_LAYOUT=LBNHC." in sentence()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("tp=2,order=nhd,block=32", "tp=2", "without VLLM_KV_CACHE_LAYOUT and --block-size"),
+        ("tp=2,block=32", "tp=1", "with --tensor-parallel-size 1 and without --block-size"),
+        ("tp=2,conv=SD", "tp=2", "with VLLM_SSM_CONV_STATE_LAYOUT=DS"),
+        ("tp=2", "tp=2,conv=SD", "with VLLM_SSM_CONV_STATE_LAYOUT=SD"),
+        ("tp=2", "tp=2,state_step=64", "with state_step=64"),
+    ],
+)
+def test_an_option_that_is_left_out_is_left_out_of_the_engines_command(
+    repository: Path, before: str, after: str, said: str
+) -> None:
+    """Unless the engine itself would take another value then."""
+    for name, decode in (("old", before), ("new", after)):
+        deployment(f"name: chat, prefill: ['tp=2'], decode: ['{decode}']")
+        compiled(name)
+    answer = run("diff", "old", "new", "--layouts", "mine", "--format", "json")
+    assert f"restart decode {said}." in json.loads(answer.stdout)["sentence"]
+
+
+def test_the_options_of_plans_are_those_that_a_connector_takes(repository: Path) -> None:
+    """A removed option is left out, and the others stay."""
+    pair = "name: chat, prefill: [tp=2], decode: [tp=2], options:"
+    for name, options in (("old", "{elect: spread, strategy: auto}"), ("new", "{strategy: auto}"), ("none", "{}")):
+        deployment(f"{pair} {options}")
+        compiled(name)
+    said = json.loads(run("diff", "old", "new", "--format", "json").stdout)["sentence"]
+    assert 'with plan_options {"strategy": "auto"}.' in said
+    assert "with plan_options {}." in json.loads(run("diff", "old", "none", "--format", "json").stdout)["sentence"]
 
 
 def test_compile_options_that_change_no_bytes_say_so(repository: Path) -> None:
@@ -977,7 +1009,7 @@ def test_pairs_of_which_other_sides_change_have_one_list_of_steps(repository: Pa
     sentence = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)["sentence"]
     assert sentence.startswith("Only prefill changes in mini/chat; only decode changes in mini/p_tp2__d_tp1. 1. ")
     assert sentence.count("1. Put both plans") == 1
-    restart = "restart mini/chat prefill with tp=4; mini/p_tp2__d_tp1 decode with block=32"
+    restart = "restart mini/chat prefill with --tensor-parallel-size 4; mini/p_tp2__d_tp1 decode with --block-size 32"
     assert f"2. While the other side keeps running, {restart}." in sentence
 
 
@@ -1343,10 +1375,10 @@ def test_an_option_that_is_taken_as_it_is_needs_no_word(repository: Path) -> Non
     assert "raises it" not in run("diff", "git:HEAD:plans", "deploy.yaml").stdout
 
 
-def test_the_verdict_and_the_commands_spell_a_value_alike(repository: Path) -> None:
+def test_the_verdict_and_the_engine_spell_a_value_alike(repository: Path) -> None:
     edit("decode: [tp=2]", 'decode: ["tp=2,order=nhd"]', "deploy.yaml")
     said = run("diff", "git:HEAD:plans", "deploy.yaml").stdout
-    assert ("restart decode with order=LBNHC." in said, "order=nhd" in said) == (True, False)
+    assert ("restart decode with VLLM_KV_CACHE_LAYOUT=LBNHC." in said, "order=nhd" in said) == (True, False)
     assert "order: LBHNC (hnd, default) → LBNHC (nhd)" in said
 
 
