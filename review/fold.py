@@ -149,7 +149,7 @@ def percent(share: float) -> str:
 
 
 def places(where: Sequence[Where], count: int) -> str:
-    """Sides and plans in words: `prefill, plans 1-3; decode, plan 2`. If all `count` plans are meant, none is named."""
+    """Sides and plans in words: `prefill of plans 1-3; decode of plan 2`, without plans if all `count` are meant."""
     by_side = {side: {number for number, other in where if other == side} for side in ("", *SIDES)}
     if by_side["prefill"] == by_side["decode"]:
         by_side = {"": by_side[""], "both sides": by_side["decode"]}
@@ -157,7 +157,7 @@ def places(where: Sequence[Where], count: int) -> str:
     for side, numbers in by_side.items():
         if numbers:
             of = "" if len(numbers) == count else numbered(numbers)
-            said.append(", ".join(filter(None, [side, of])))
+            said.append(" of ".join(filter(None, [side, of])))
     return "; ".join(filter(None, said))
 
 

@@ -13,7 +13,7 @@ from kvplan.review.rollout import FleetRollout
 from kvplan.review.rules import RULES, Category
 from kvplan.review.summary import (
     UNCOMPARED,
-    cost_hint,
+    cost_hints,
     doubts,
     headline,
     how_to_accept,
@@ -43,7 +43,7 @@ def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None 
     if found.left_out:
         parts.append(f"As a consequence also {listed([_also(rule) for rule in found.left_out], 'and')}.")
     parts += [UNCOMPARED[0].upper() + UNCOMPARED[1:] + "."] if lacks_layouts(review) else []
-    parts += [without_effect(review), cost_hint(review)]
+    parts += [without_effect(review), "\n".join(f"- {hint}" for hint in cost_hints(review))]
     parts += [*_lists(review), fleet, _exceptions(judgement), outcome(judgement)]
     parts += [_to_accept(judgement)]
     return "\n\n".join(part for part in parts if part)

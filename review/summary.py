@@ -73,9 +73,7 @@ def told(review: Review) -> list[tuple[str, list[ToldChange]]]:
             ToldChange("", f"{'also' if effects else 'only'} {listed(named, 'and')}: details by kvplan diff --verbose")
         )
     effects += [ToldChange("", said) for said in [without_effect(review)] if said]
-    costs = _as_sentences(found.costs, len(review.costed)) + [
-        ToldChange("", hint) for hint in [cost_hint(review)] if hint
-    ]
+    costs = _as_sentences(found.costs, len(review.costed)) + [ToldChange("", hint) for hint in cost_hints(review)]
     return [("CAUSE", causes), ("WHAT FOLLOWS", effects), (COST, costs)]
 
 
@@ -195,7 +193,7 @@ def refusal(one: RefusedPair) -> str:
     return f"{place}{pair} is refused ({one.code}): {one.message}" + (f". Help: {one.help}" if one.help else "")
 
 
-def cost_hint(review: Review) -> str:
+def cost_hints(review: Review) -> list[str]:
     """The commands that explain the new and the old cost of the pair whose cost grew most; empty if none grew."""
     grown = [
         (change.share, number, change.subject.name)
@@ -204,15 +202,15 @@ def cost_hint(review: Review) -> str:
         if RULES[change.rule].category is Category.COST and change.share is not None and change.share > 0
     ]
     if not grown:
-        return ""
+        return []
     _, number, cache = max(grown)
     one = review.costed[number]
     files = one.nearest or one.pair.before, one.pair.after
-    which = f" of plan {number + 1}" if len(review.costed) > 1 else ""
+    which = f" of plan {number + 1}, whose cost grows most," if len(review.costed) > 1 else ","
     lengths = cost_lengths([file.plan for file in files if file and file.plan])
     before, after = (_advise(file, review.folders, cache, lengths) for file in files)
-    former = f"; the time of OLD: {before}" if before not in ("", after) else ""
-    return f"The time of NEW{which}, and which settings lower it: {after}{former}"
+    former = [f"The time of OLD: {before}"] if before not in ("", after) else []
+    return [f"The time of NEW{which} and which settings lower it: {after}", *former]
 
 
 def _advise(file: PlanFile | None, folders: Sequence[Path], cache: str, lengths: Mapping[str, CostLength]) -> str:

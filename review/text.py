@@ -45,8 +45,10 @@ class _Paragraph:
         """Lines of at most `width`."""
         if not self.words:
             return [self.first]
+        # What cannot stay together on one line is broken at a blank.
+        fits = max(map(len, self.words.split(" "))) <= width - len(self.rest)
         found = wrap(
-            self.words,
+            self.words if fits or not self.breaks else self.words.replace(NO_BREAK, " "),
             width,
             initial_indent=self.first,
             subsequent_indent=self.rest,
@@ -99,7 +101,14 @@ def _verdict(part: VerdictPart) -> list[_Paragraph]:
 def _change_lines(change: ToldChange) -> list[_Paragraph]:
     if change.rule:
         return _row(change.rule, change.text, change.where)
-    return _words(change.text, "  ", "      ")
+    return _words(_with_whole_command(change.text), "  ", "      ")
+
+
+def _with_whole_command(said: str) -> str:
+    """The words, with a command at their end that stays on one line."""
+    before, colon, command = said.rpartition(": kvplan ")
+    whole = f"kvplan {command}"
+    return f"{before}: {whole.replace(' ', NO_BREAK)}" if colon else said
 
 
 def _fleet(rollout: FleetRollout) -> list[list[_Paragraph]]:

@@ -790,10 +790,11 @@ def test_pages_that_match_no_more_are_the_cause_of_a_cost(repository: Path) -> N
     joined = " ".join(said.stdout.split())
     assert (
         "The time of NEW, and which settings lower it: "
-        "kvplan advise mini --prefill tp=2 --decode tp=1,block=4192 --layouts mine; "
-        "the time of OLD: kvplan advise mini --prefill tp=2 --decode tp=1 --layouts mine " in joined
+        "kvplan advise mini --prefill tp=2 --decode tp=1,block=4192 --layouts mine "
+        "The time of OLD: kvplan advise mini --prefill tp=2 --decode tp=1 --layouts mine " in joined
     )
     assert re.search(r"runs of tokens, because a page has [\d,]+ tokens on prefill, 4,192 on decode", joined)
+    assert "      kvplan advise mini --prefill tp=2 --decode tp=1,block=4192 --layouts mine" in said.stdout.splitlines()
     assert "kvplan advise" in run("diff", "plans", "deploy.yaml", "--format", "markdown").stdout
     assert "kvplan advise" not in run("diff", "plans", "git:HEAD").stdout
 
