@@ -19,7 +19,7 @@ from kvplan.review.facts import DEFAULT, Value
 from kvplan.review.review import PairReview, Review
 from kvplan.review.rules import POSITION
 
-# What the command of an engine has for an option, and what it leaves out.
+# The words that an engine's command has for an option, and those that it leaves out.
 EngineWords = tuple[str, str]
 NO_WORDS: EngineWords = "", ""
 WORD = re.compile(r"[^\s(),]+")
@@ -80,7 +80,7 @@ def _known(library: Library, plan: Plan, change: Change, value: Value) -> tuple[
 
 
 def _setting(setting: Setting, value: str, default: bool) -> EngineWords:
-    """What the engine's command has for a value, or leaves out if the engine itself takes that value then."""
+    """The words for a value; the engine's command leaves out one that the engine takes by itself."""
     if not setting.name:
         return NO_WORDS
     if default and not setting.unset:

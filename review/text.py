@@ -45,7 +45,7 @@ class _Paragraph:
         """Lines of at most `width`."""
         if not self.words:
             return [self.first]
-        # What cannot stay together on one line is broken at a blank.
+        # Words that cannot stay together on one line are broken at a blank.
         fits = max(map(len, self.words.split(" "))) <= width - len(self.rest)
         found = wrap(
             self.words if fits or not self.breaks else self.words.replace(NO_BREAK, " "),

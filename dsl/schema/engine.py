@@ -221,7 +221,7 @@ class Setting(FormKeys):
         return self.flag or self.variable
 
     def value_word(self, value: str) -> str:
-        """What the flag or the variable takes for a value of a side."""
+        """The argument of the flag or the variable for a value of a side."""
         told = self.words.get(value, value)
         return str(self.argument).replace("{value}", told) if self.argument else told
 
