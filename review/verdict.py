@@ -204,7 +204,7 @@ def _plan_options(pair: PairReview) -> str:
 
 
 def _options(changes: Sequence[Change]) -> str:
-    """` with --block-size 32 and without VLLM_KV_CACHE_LAYOUT`: an option as its engine takes it, else as of a side."""
+    """` with --block-size 32 and without CACHE_LAYOUT`: an option as its engine takes it, else as of a side."""
     values = [(one, plain(one.after)) for one in changes]
     given = [one.given or f"{one.subject.name}={value}" for one, value in values if value and not one.left_out]
     left = [one.left_out or one.subject.name for one, value in values if one.left_out or not value]

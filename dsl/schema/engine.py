@@ -226,7 +226,7 @@ class Setting(FormKeys):
         return str(self.argument).replace("{value}", told) if self.argument else told
 
     def with_word(self, told: str) -> str:
-        """`--block-size 64`, `VLLM_KV_CACHE_LAYOUT=LBNHC`: the setting with the engine's word for a value."""
+        """`--block-size 64`, `CACHE_LAYOUT=nhd`: the setting with the engine's word for a value."""
         return f"{self.flag} {shlex.quote(told)}" if self.flag else f"{self.variable}={shlex.quote(told)}"
 
 
