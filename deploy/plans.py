@@ -88,6 +88,13 @@ def folder_of(plan: Path) -> Path:
     return next((folder for folder in plan.parents if (folder / index.NAME).is_file()), plan.parent)
 
 
+def in_one_index(old: str, new: str) -> bool:
+    """Whether both are plans on disk that one index lists, so that engines know both."""
+    files = [Path(text) for text in (old, new)]
+    listed = all(file.is_file() and _pin_of(file, _content) is not None for file in files)
+    return listed and folder_of(files[0]).resolve() == folder_of(files[1]).resolve()
+
+
 def plan_paths(folder: Path) -> list[str]:
     """Return the plans under a directory, relative to it, recognised by their headers. Raises OSError if a directory
     or a file cannot be read."""

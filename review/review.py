@@ -79,6 +79,8 @@ class Review:
     folders: tuple[Path, ...] = ()
     missing: tuple[PairReview, ...] = ()
     refused: tuple[RefusedPair, ...] = ()
+    # Whether engines know the plans of OLD and NEW already.
+    one_index: bool = False
     # Whether layout files were not compared, because nothing names the user's own ones.
     uncompared: bool = False
 
@@ -95,7 +97,9 @@ class Review:
         """The review of one of its pairs."""
         kinds = (self.changed, self.new, self.gone, self.renamed)
         changed, new, gone, renamed = (tuple(one for one in some if one is pair) for some in kinds)
-        return Review(changed, new, gone, 0, self.layouts, renamed, uncompared=self.uncompared)
+        return replace(
+            self, changed=changed, new=new, gone=gone, same=0, renamed=renamed, folders=(), missing=(), refused=()
+        )
 
     def layouts_of(self, pair: PairReview) -> tuple[str, ...]:
         """The changed layout files that concern a pair; `layout` if it has a new one and no file is known to differ."""

@@ -111,7 +111,8 @@ def _completed(answer: Review, names: tuple[str, str], models: Sequence[Path], l
     """The review with defaults, and with the folders in which commands find its layout files."""
     folders = dict.fromkeys([*layouts, *(model.parent for model in models)])
     uncompared = not folders and len({*map(plans.revision, names)}) > 1
-    return replace(with_defaults(answer, models, layouts), folders=tuple(folders), uncompared=uncompared)
+    found = with_defaults(answer, models, layouts)
+    return replace(found, folders=tuple(folders), uncompared=uncompared, one_index=plans.in_one_index(*names))
 
 
 def former(revision: str, path: str) -> tuple[str, str] | None:

@@ -18,7 +18,10 @@ from kvplan.review.rules import RELOAD, RolloutVerdict
 
 # Up to this many pairs are named; more are counted.
 FEW = 3
-INDEX = "Put both plans into one index: `kvplan push` the plans of OLD, then those of NEW"
+INDEX = (
+    "Put both plans into one index, because NEW alone cuts off old {}: "
+    "`kvplan push` the plans of OLD, then those of NEW"
+)
 # Not offered if only a layout file changed: a deployment cannot have both then.
 BY_NAME = "; or keep the old pair in the deployment and add the new one under another name"
 BESIDE = (
@@ -112,7 +115,7 @@ def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
     return VerdictPart(
         f"Only {said}.",
         (
-            _index(review, pairs, old),
+            *_index(review, pairs, old),
             f"While {other} keeps running, restart {_restarts(review, pairs)}",
             *_router(pairs),
         ),
@@ -124,7 +127,7 @@ def _together(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
         f"Roll out both sides{_which_pairs(review, pairs, ' of ')} together: old and new engines refuse each other."
     )
     return VerdictPart(
-        sentence, (_index(review, pairs), f"{BESIDE}. Start {_restarts(review, pairs)}", *_router(pairs))
+        sentence, (*_index(review, pairs), f"{BESIDE}. Start {_restarts(review, pairs)}", *_router(pairs))
     )
 
 
@@ -134,11 +137,15 @@ def _router(pairs: Iterable[PairReview]) -> list[str]:
     return [ROUTER] if any(one.subject.name == "engine" for one in changed) else []
 
 
-def _index(review: Review, pairs: Sequence[PairReview], old: str = "") -> str:
-    """The step that puts both plans into one index; `old` is the side of the engines that need the old one."""
+def _index(review: Review, pairs: Sequence[PairReview], old: str = "") -> list[str]:
+    """The step that puts both plans into one index, if they are not in one.
+
+    `old` is the side of the engines that need the old plan.
+    """
+    if review.one_index:
+        return []
     written = all({"OPTION", "COMPILE_OPTION"} & {*pair.rules} and not review.layouts_of(pair) for pair in pairs)
-    alone = f"If the index has only the plans of NEW, old {old}engines cannot connect"
-    return f"{INDEX}{BY_NAME if written else ''}. {alone}"
+    return [f"{INDEX.format(f'{old}engines')}{BY_NAME if written else ''}"]
 
 
 def _which_pairs(review: Review, pairs: Sequence[PairReview], word: str) -> str:

@@ -243,6 +243,23 @@ def test_a_new_pair_of_another_model_is_compared_with_none(repository: Path) -> 
     assert (said.exit_code, "COST" in said.stdout, "NEW\n  maxi/p_tp2__d_tp2\n" in said.stdout) == (0, False, True)
 
 
+def test_two_plans_of_one_index_need_not_be_put_into_one(rollout: tuple[str, str, str]) -> None:
+    _, now, both = rollout
+    old, new = f"{both}/mini/chat.py", f"{both}/mini/chat_nhd.py"
+    said = run("diff", old, new).stdout
+    assert "Only decode changes.\n  1. While prefill keeps running, restart decode" in said
+    assert "\n  1. Put both plans into one index" in run("diff", old, f"{now}/mini/chat.py").stdout
+    Path(both, "index.json").unlink()
+    assert "\n  1. Put both plans into one index" in run("diff", old, new).stdout
+
+
+def test_the_first_step_says_whom_new_plans_alone_cut_off(rollout: tuple[str, str, str]) -> None:
+    """A merge in place leaves only the plans of NEW in the index, without a word."""
+    before, now, _ = rollout
+    said = " ".join(run("diff", before, now).stdout.split())
+    assert "1. Put both plans into one index, because NEW alone cuts off old decode engines: `kvplan push`" in said
+
+
 def test_a_rename_is_no_change_and_has_no_cause(repository: Path) -> None:
     """A push and a pull rename plans by their content."""
     shutil.copytree("plans", "pulled")
@@ -808,7 +825,7 @@ def test_a_verdict_names_the_side_that_changes(repository: Path, prefill: str, d
     answer = json.loads(run("diff", "plans", "deploy.yaml", "--format", "json").stdout)
     assert [plan["rolls"] for plan in answer["plans"]] == [rolls]
     one, both = (
-        f"Only {rolls[0]} changes. 1. Put both plans into one index",
+        f"Only {rolls[0]} changes. 1. Put both plans into one index, because",
         "Roll out both sides together",
     )
     assert answer["sentence"].startswith(both if len(rolls) == 2 else one)
