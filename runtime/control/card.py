@@ -22,7 +22,7 @@ CHECKSUM = 16
 HEAD = len(MAGIC) + CHECKSUM
 LARGEST = 16 << 20
 # The version of this release's protocol, which includes the layout of stages, and that of cards without a version.
-PROTOCOL, UNVERSIONED = 13, 2
+PROTOCOL, UNVERSIONED = 14, 2
 NONCE = 16
 MOST_WORKERS = 1 << 16
 MOST_PLANES = 1 << 16

@@ -28,9 +28,6 @@ FARTHEST = 1 << 62
 LONGEST_NOTE = 1 << 16
 ORDER = np.dtype("<i8")
 
-# The key of a hold's number in messages that are maps.
-HOLD = "pin"
-
 # Bounded, because workers store the names of requests that messages mention.
 RequestId = Annotated[str, msgspec.Meta(max_length=LONGEST_ID)]
 NoteBytes = Annotated[bytes, msgspec.Meta(max_length=LONGEST_NOTE)]
@@ -209,7 +206,7 @@ class Offer(msgspec.Struct, frozen=True, tag="offer"):
     """
 
     request: RequestId
-    hold: int = msgspec.field(name=HOLD)
+    hold: int
     number: int
     tokens: tuple[int, int] | None
     layers: Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_LAYERS)] | None
@@ -222,7 +219,7 @@ class Written(msgspec.Struct, frozen=True, tag="written"):
     """Prefill: this worker has written all of a request that the decode worker needs from it: `size` bytes."""
 
     request: RequestId
-    hold: int = msgspec.field(name=HOLD)
+    hold: int
     size: int
 
 
@@ -248,7 +245,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """
 
     request: RequestId
-    hold: int = msgspec.field(name=HOLD)
+    hold: int
     attempt: int
     sums: Sums = ()
     sample: tuple[int, int] | None = None
