@@ -12,7 +12,7 @@ from kvplan.dsl.files.lazy import LazyFiles
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.schema.kind import Kind, Param
 from kvplan.dsl.schema.model import FAMILY
-from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, close, listed, nearest
+from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, close, listed, nearest, quoted
 from kvplan.dsl.text.source import shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlEntry, YamlScalar, YamlTable, read_cached
 
@@ -100,8 +100,7 @@ def nearest_name(word: str, known: Iterable[str], more: Iterable[str] = (), but:
     if not near or near[0] in names:
         return nearest(word, names)
     meant = others[near[0]]
-    quoted = listed([f"'{name}'" for name in meant])
-    return f"did you mean {quoted}? {near[0]} is {listed([*meant.values()])}"
+    return f"did you mean {quoted(meant)}? {near[0]} is {listed([*meant.values()])}"
 
 
 def is_known(sink: Sink, file_type: str, name: YamlScalar, known: Collection[str]) -> bool:

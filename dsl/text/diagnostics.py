@@ -11,6 +11,8 @@ from difflib import get_close_matches
 from kvplan.dsl.text.source import SourceSpan
 
 SHORT_LIST = 8
+# Names that share a word are all proposed if they are no more than these.
+FEW = 2
 # The most characters of a source line that are shown.
 LONGEST_LINE = 200
 # The ratio (difflib) from which a name counts as a misspelling of another.
@@ -94,7 +96,8 @@ def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
 
 
 def close(word: str, known: Iterable[str]) -> list[str]:
-    """The nearest known name, if any: one of the same words, a similar one, or a word of it, `dim` of `head_dim`.
+    """The nearest known names, if any: one of the same words, a similar one, a few that have the word as one of theirs,
+    or a word of it, `dim` of `head_dim`.
 
     Large letters are like small ones, and `-` is like `_`.
     """
@@ -103,7 +106,9 @@ def close(word: str, known: Iterable[str]) -> list[str]:
     turned = [name for name in names if sorted(name.split("_")) == sorted(asked.split("_"))]
     within = [name for name in names if name in asked.split("_")]
     alike = get_close_matches(asked, names, 1, ALIKE)
-    near = turned[:1] or alike or get_close_matches(asked, within, 1, 0.0) or get_close_matches(asked, names, 1)
+    longer = [name for name in names if asked in name.split("_")]
+    part = longer if len(longer) <= FEW else []
+    near = turned[:1] or alike or part or get_close_matches(asked, within, 1, 0.0) or get_close_matches(asked, names, 1)
     return [by_text[name] for name in near]
 
 
@@ -115,8 +120,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """Advice with the nearest known name, else with all names if they are few, else empty."""
     choices = sorted(set(known))
     if near := close(word, choices):
-        return f"did you mean '{near[0]}'?"
+        return f"did you mean {quoted(near)}?"
     return f"expected {listed(choices)}" if 0 < len(choices) <= SHORT_LIST else ""
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names as a question lists them: 'a' or 'b'."""
+    return listed([f"'{name}'" for name in names])
 
 
 def nearest_or_all(word: str, values: Sequence[str]) -> str:

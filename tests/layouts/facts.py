@@ -103,7 +103,8 @@ def _mamba2(fact: Fact) -> dict[str, object]:
 def _gdn(fact: Fact) -> dict[str, object]:
     s = fact["state"]
     return {
-        "key_heads": s["num_k_heads"], "heads": s["num_v_heads"], "key_dim": s["head_k_dim"], "dim": s["head_v_dim"],
+        "key_heads": s["num_k_heads"], "key_dim": s["head_k_dim"],
+        "value_heads": s["num_v_heads"], "value_dim": s["head_v_dim"],
         "conv": s["conv_kernel"], "ssm_dtype": _dtype(fact),
     }  # fmt: skip
 
@@ -112,7 +113,8 @@ def _kda(fact: Fact) -> dict[str, object]:
     s = fact["state"]
     assert s["conv_dim"] == 3 * s["num_heads"] * s["head_dim"]
     return {
-        "heads": s["num_heads"], "dim": s["head_dim"], "key_heads": s["num_heads"], "key_dim": s["head_dim"],
+        "key_heads": s["num_heads"], "key_dim": s["head_dim"],
+        "value_heads": s["num_heads"], "value_dim": s["head_dim"],
         "conv": s["conv_kernel"], "ssm_dtype": _dtype(fact),
     }  # fmt: skip
 

@@ -79,7 +79,7 @@ def test_a_draft_that_another_config_has_contradicts_the_layout_without_rules(tm
 
 
 ATTENTION = "{kind: gqa, layers: drafts, heads: 2, dim: 256, when: draft_tokens > 0, optional: true}"
-STATES = "{kind: gdn, layers: drafts, key_heads: 16, heads: 32, key_dim: 128, conv: 4, when: draft_tokens > 0}"
+STATES = "{kind: gdn, layers: drafts, key_heads: 16, value_heads: 32, key_dim: 128, conv: 4, when: draft_tokens > 0}"
 LATENT = "{kind: mla, layers: drafts, latent: 512, rope: 64, when: draft_tokens > 0}"
 
 

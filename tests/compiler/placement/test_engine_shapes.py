@@ -23,8 +23,8 @@ SHAPES: dict[str, list[Case]] = json.loads((HERE / "shapes.json").read_text())
 STATES = {
     "mamba2": "heads: 64, head_dim: 8, state: 16, groups: {groups}, conv: 4",
     "mamba1": "channels: 64, state: 16, conv: 4",
-    "gdn": "key_heads: 4, heads: 8, key_dim: 8, dim: 16, conv: 4",
-    "kda": "heads: 8, dim: 16, conv: 4, ssm_dtype: bf16",
+    "gdn": "key_heads: 4, value_heads: 8, key_dim: 8, value_dim: 16, conv: 4",
+    "kda": "value_heads: 8, value_dim: 16, conv: 4, ssm_dtype: bf16",
     "short_conv": "channels: 64, conv: 3",
 }
 HEADER = "kvplan: 1\nmodel: one\ntitle: One\ndtype: bf16\nquery_heads: 8\n"

@@ -93,9 +93,9 @@ def test_the_sides_of_a_model_are_checked(write: Write, side: str, code: str) ->
         ("kind: gqa, heads: 8, dim: 128", []),
         ("kind: cross-attention, heads: 8, dim: 25", ["W003"]),
         ("kind: cross-attention, heads: 64, dim: 64", ["W002"]),
-        ("kind: gdn, key_heads: 32, heads: 16, key_dim: 128, conv: 4", ["W002"]),
-        ("kind: gdn, key_heads: 16, heads: 32, key_dim: 128, conv: 4", []),
-        ("kind: kda, key_heads: 32, heads: 16, dim: 128, conv: 4", ["W002"]),
+        ("kind: gdn, key_heads: 32, value_heads: 16, key_dim: 128, conv: 4", ["W002"]),
+        ("kind: gdn, key_heads: 16, value_heads: 32, key_dim: 128, conv: 4", []),
+        ("kind: kda, key_heads: 32, value_heads: 16, value_dim: 128, conv: 4", ["W002"]),
         ("kind: mamba2, heads: 8, head_dim: 64, state: 128, groups: 64, conv: 4", ["W002"]),
         ("kind: mla, latent: 64, rope: 512", ["W002"]),
         ("kind: gqa, heads: 8, dim: 64, window: 512, needs: {window: 256}", ["W002"]),
@@ -110,7 +110,7 @@ def test_numbers_that_are_not_expected_are_warnings(write: Write, cache: str, co
     assert [one.code for one in found] == codes
     for one in found:
         named = one.span.text[: one.span.column - 1].rstrip(": ").rpartition(" ")[2].strip("{")
-        assert named in ("dim", "dim_v", "heads", "key_heads", "groups", "latent", "rope", "window")
+        assert named in ("dim", "dim_v", "heads", "key_heads", "value_heads", "groups", "latent", "rope", "window")
 
 
 def test_a_warning_says_which_engine_expects_what(write: Write) -> None:

@@ -49,6 +49,13 @@ def test_the_nearest_name_is_a_word_of_the_unknown_one_or_spelled_alike(
     assert nearest(word, known) == f"did you mean '{meant}'?"
 
 
+def test_names_that_share_the_word_are_all_proposed() -> None:
+    """A person who writes `heads` may mean those of keys or of values."""
+    known = ("conv", "key_heads", "value_heads", "key_dim")
+    assert nearest("heads", known) == "did you mean 'key_heads' or 'value_heads'?"
+    assert nearest("Heads", ("conv", "value_heads")) == "did you mean 'value_heads'?"
+
+
 def test_of_allowed_values_all_are_told_however_many() -> None:
     values = [f"{letter}{letter}" for letter in "abcdefghi"]
     assert (nearest("zz", values), nearest_or_all("zz", values)) == ("", f"expected {listed(values)}")
