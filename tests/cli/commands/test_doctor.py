@@ -743,6 +743,34 @@ def test_a_number_that_the_configuration_leaves_in_doubt_is_one_until_the_layout
     )
 
 
+ODD = """kvplan: 1
+model: mine
+title: Mine
+dtype: bf16
+query_heads: 32
+layers: 4
+{doubts}caches:
+  attention: {{kind: gqa, layers: all, heads: {heads}, dim: 128}}
+"""
+ASSUMED = "attention.heads: 32 is assumed: nothing gives num_key_value_heads"
+
+
+@pytest.mark.parametrize(("doubts", "code"), [(f"doubts: ['{ASSUMED}']\n", 4), ("", 0)])
+@pytest.mark.parametrize("heads", [32, 8])
+def test_kv_heads_that_the_configuration_leaves_out_are_a_doubt_until_the_layout_settles_it(
+    heads: int, doubts: str, code: int, tmp_path: Path
+) -> None:
+    """Whatever number the layout gives, the configuration does not contradict it."""
+    config = {
+        "architectures": ["OddForCausalLM"], "model_type": "odd", "dtype": "bfloat16", "hidden_size": 4096,
+        "num_hidden_layers": 4, "num_attention_heads": 32, "head_dim": 128,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "mine.yaml").write_text(ODD.format(heads=heads, doubts=doubts))
+    said = run(tmp_path / "config.json", "--layout", str(tmp_path / "mine.yaml"))
+    assert (said.exit_code, f"  remark: {ASSUMED}" in said.stdout) == (code, code == 0), said.stdout
+
+
 def test_a_layout_whose_rules_name_what_nothing_defines_is_an_error(tmp_path: Path) -> None:
     rules = "config: {caches: {attention: {kind: gqa, when: attend, heads: kv_heads, dim: head_dim}}}\n"
     (tmp_path / "mine.yaml").write_text(f"kvplan: 1\nmodel: mine\nextends: llama-3.1-8b\n{rules}")

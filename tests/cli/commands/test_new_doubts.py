@@ -275,7 +275,7 @@ def less(config: Mapping[str, object], *keys: str, **more: object) -> dict[str, 
     ("inner", "doubts"),
     [
         (NESTED, ()),
-        (less(NESTED, "num_key_value_heads"), (f"32 KV heads are a guess: {DEFAULTS}",)),
+        (less(NESTED, "num_key_value_heads"), ("attention.heads: 32 is assumed: nothing gives num_key_value_heads",)),
         (less(NESTED, "head_dim"), (f"the elements of a head are a guess: {DEFAULTS}",)),
         (less(NESTED, "head_dim", model_type="qwen2_vl_text"), ()),
         # The class of its type is known, and has 32 KV heads of 128 elements.
@@ -289,6 +289,20 @@ def test_what_a_configuration_inside_another_leaves_out(
     """Beside what it says of keys that are there, and that nobody is known to read of such a model."""
     found = new(tmp_path, {"architectures": ["LlavaForConditionalGeneration"], "text_config": inner}).doubts
     assert tuple(doubt for doubt in found if FOREIGN.partition("{}")[2].partition("{}")[0] not in doubt) == doubts
+
+
+@pytest.mark.parametrize("other", [{}, {"num_kv_groups": 8}])
+def test_kv_heads_that_an_unknown_class_leaves_out_are_a_doubt(tmp_path: Path, other: Mapping[str, object]) -> None:
+    """It happened: `heads: 24  # num_attention_heads` with no doubt of its own, and doctor printed `works`."""
+    said = "attention.heads: 32 is assumed: nothing gives num_key_value_heads"
+    unknown = {**less(PLAIN, "num_key_value_heads"), "architectures": ["OddForCausalLM"], "model_type": "odd", **other}
+    found = new(tmp_path, unknown)
+    assert said in found.doubts
+    assert f"  - '{said}'" in found.text
+    assert not [doubt for doubt in new(tmp_path, {**unknown, "num_key_value_heads": 32}).doubts if "heads" in doubt]
+    known = {**less(PLAIN, "num_key_value_heads"), "model_type": "llama"}
+    assert stored(new(tmp_path, known))["attention"][2]["heads"] == "32"
+    assert new(tmp_path, known).doubts == ()
 
 
 ALL_SLIDE = "a window of 4096 tokens, and nothing says in which layers: it is read as that of all"

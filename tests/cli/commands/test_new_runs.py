@@ -15,7 +15,14 @@ from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.source import SourceSpan
 
 LIBRARY = load()
-PLAIN = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "dtype": "bfloat16", "head_dim": 64}
+PLAIN = {
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "dtype": "bfloat16",
+    "head_dim": 64,
+}
 SLIDING = {**PLAIN, "num_key_value_heads": 2, "sliding_window": 64}
 
 

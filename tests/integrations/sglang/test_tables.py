@@ -145,5 +145,14 @@ def test_convolutions_of_another_type_than_sglang_s_are_refused() -> None:
         plane.part: plane.page for plane in planes(HYBRID.workers[0]) if plane.cache == "mamba" and plane.layer == 0
     }
     assert sizes["conv"] * 64 < sizes["ssm"]
-    with pytest.raises(Exception, match="convolution states are bf16, this side's f32: convolution=bf16 if"):
+    with pytest.raises(
+        Exception, match="states are bf16, and this side keeps f32: give it convolution=bf16 if the engine"
+    ):
         side("nemotron-h-8b", "tp=1,convolution=f32")
+
+
+def test_states_of_another_type_than_sglang_s_are_refused_with_both_ways_out() -> None:
+    """It happened: half a remedy, and a variable beside the flag that doctor prints."""
+    flag, file = "--mamba-ssm-dtype or SGLANG_MAMBA_SSM_DTYPE", "else ssm_dtype: f32 to the cache in the model's file"
+    with pytest.raises(Exception, match=f"give it recurrent=bf16 if the engine has {flag}, {file}"):
+        side("qwen3-next-80b", "tp=1")
