@@ -270,7 +270,9 @@ def _moved(revision: str, path: str) -> str:
     except (subprocess.CalledProcessError, OSError):
         return ""
     names = ", ".join(f"{GIT}{revision}:{name}" for name in found[:FEW])
-    return f"it has plans elsewhere: {names}; if they moved, compare with those" if found else ""
+    may_be_written = not Path(path).exists() and not Path(path).suffix
+    unwritten = f"; if not, write plans first: kvplan compile DEPLOYMENT -o {path}" if may_be_written else ""
+    return f"it has plans elsewhere: {names}; if they moved, compare with those{unwritten}" if found else ""
 
 
 def _git(*words: str) -> str:

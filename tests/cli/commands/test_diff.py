@@ -655,6 +655,14 @@ def test_a_file_of_a_revision_that_is_no_text_is_no_plan(repository: Path) -> No
     assert run("diff", "git:HEAD", "plans2").exit_code == 2
 
 
+def test_a_second_deployment_is_compiled_before_its_plans_are_compared(repository: Path) -> None:
+    Path("deploy.yaml").rename("other.yaml")
+    said = " ".join(run("diff", "git:HEAD:others", "other.yaml").stderr.split())
+    assert "if they moved, compare with those; if not, write plans first: kvplan compile DEPLOYMENT -o others" in said
+    Path("others").mkdir()
+    assert "write plans" not in run("diff", "git:HEAD:others", "plans").stderr
+
+
 def test_plans_of_a_second_deployment_are_new(repository: Path) -> None:
     compiled()
     shutil.copytree("plans", "more")
