@@ -203,7 +203,7 @@ def cost_hints(review: Review) -> list[str]:
     ]
     if not grown:
         return []
-    _, number, cache = max(grown)
+    _, number, cache = max(grown, key=lambda each: (each[0], -each[1]))
     one = review.costed[number]
     files = one.nearest or one.pair.before, one.pair.after
     which = f" of plan {number + 1}, whose cost grows most," if len(review.costed) > 1 else ","

@@ -25,7 +25,7 @@ from kvplan.review.sources import annotated, compared
     "--fail-on",
     multiple=True,
     metavar="RULE",
-    help="A rule or a category that fails, repeatable; by default all but TEXT, new pairs and a lower cost.",
+    help="A rule or a category that fails, repeatable; by default all but TEXT, PAIR_NEW and a lower cost.",
 )
 @click.option("--cost-growth", metavar="10%", help="By how much a COST may grow before it fails; 0% by default.")
 @click.option(

@@ -807,6 +807,14 @@ def test_a_share_of_a_cost_without_a_cost_is_refused(repository: Path, words: li
     assert run("diff", "plans", "plans", "--cost-growth", "10%").exit_code == 0
 
 
+def test_the_first_of_pairs_whose_costs_grow_alike_is_timed(repository: Path) -> None:
+    rows = [f"name: {name}, prefill: [tp=2], decode: ['tp=1{{}}']" for name in "ab"]
+    for folder, option in (("old", ""), ("new", ",order=nhd")):
+        deployment(*(row.format(option) for row in rows))
+        compiled(folder)
+    assert "The time of NEW of plan 1, whose" in run("diff", "old", "new").stdout
+
+
 def test_pages_that_match_no_more_are_the_cause_of_a_cost(repository: Path) -> None:
     """Named at first sight, with the command that says what lowers it."""
     edit("prefill: [tp=2], decode: [tp=1]", 'prefill: [tp=2], decode: ["tp=1,block=4192"]', "deploy.yaml")
