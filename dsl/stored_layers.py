@@ -18,7 +18,9 @@ DECLARE = (
 )
 ADD_DRAFT = "add a cache with `layers: drafts`, or take out `drafts`"
 IF_DRAFTED = f"write when: {DRAFT_TOKENS} > 0"
-ALWAYS = "take out the condition; a draft layer belongs into a cache with `layers: drafts`, and `drafts` counts it"
+ADD_DRAFTED = f"add to the condition: {DRAFT_TOKENS} > 0"
+ALWAYS = "{}; a draft layer belongs into a cache with `layers: drafts`, and `drafts` counts it"
+TAKE_OUT, LEAVE_REST = "take out the condition", f"take {DRAFT_TOKENS} out of the condition, and leave the rest"
 SPLIT = f"give the draft a cache of its own with `layers: drafts` and `when: {DRAFT_TOKENS} > 0`"
 FROM_ONE = f"layers count from 0: subtract 1 from each number if you counted from 1; if not, {SPLIT}"
 APART = "correct `layers` of one of them"
@@ -74,7 +76,8 @@ def _drafted(model: Model) -> Iterator[Diagnostic]:
     for name, cache in model.caches.items():
         slip, fix = _slip_and_fix(model, cache)
         if slip:
-            place = cache.when.tree.span if cache.when else (cache.written("layers") or cache).span
+            condition = None if fix in (SPLIT, FROM_ONE) else cache.when
+            place = condition.tree.span if condition else (cache.written("layers") or cache).span
             yield Diagnostic("W006", f"cache '{name}' {slip}", place, (), fix)
 
 
@@ -86,17 +89,20 @@ def _slip_and_fix(model: Model, cache: Cache) -> tuple[str, str]:
         fix = SPLIT if 0 in own else FROM_ONE
         return f"has {layer_ranges(own)} of the model, and draft {layer_ranges(drafts)}", fix
     if drafts:
-        slip = _slip(cache.when)
-        return slip and f"of draft layers {slip}", IF_DRAFTED
+        slip, more = _slip(cache.when), cache.when and DRAFT_TOKENS not in cache.when.names
+        return slip and f"of draft layers {slip}", ADD_DRAFTED if more else IF_DRAFTED
     if cache.when and DRAFT_TOKENS in cache.when.names:
-        return f"has `when: {cache.when.text}`, but sides store layers of the model whatever they draft", ALWAYS
+        fix = ALWAYS.format(LEAVE_REST if len(cache.when.names) > 1 else TAKE_OUT)
+        return f"has `when: {cache.when.text}`, but sides store layers of the model whatever they draft", fix
     return "", ""
 
 
 def _slip(when: Expr | None) -> str:
-    """The fault of a draft's condition; empty if it has none, or if it depends on other options, too."""
+    """The fault of a draft's condition; empty if it has none, or if it depends on other options beside the drafts'."""
     if not when:
         return "has no `when`: sides that do not draft store it, too"
+    if DRAFT_TOKENS not in when.names and when.names:
+        return f"has `when: {when.text}`: sides that do not draft may store it, too"
     if holds(when, {DRAFT_TOKENS: 0}):
         return f"has `when: {when.text}`: sides that do not draft store it, too"
     if holds(when, {DRAFT_TOKENS: 1}) is False:

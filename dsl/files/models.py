@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +29,7 @@ from kvplan.dsl.text.yaml_reader import NUMBERS, Tree, YamlList, YamlScalar, Yam
 ALL, DRAFTS = "all", "drafts"
 ASCENDING = "list layers in ascending order, each once"
 LIST_THEM = "list each number, [0, 1, 2], or write a condition: layer <= 2"
+RANGE = re.compile(r"\d+\s*(-|\.\.)\s*\d+")
 ONE_OF_TWO = "take them out of one of the two"
 
 
@@ -202,10 +204,18 @@ def _truth(sink: Sink, expr: Expr, layer: int, count: int) -> bool:
     return value is True
 
 
+def _layer(sink: Sink, item: Tree) -> int | None:
+    """A number in a list of layers; None, with an error, for anything else. A range is none (K012)."""
+    if isinstance(item, YamlScalar) and RANGE.fullmatch(item):
+        sink.add("K012", f"a list of layers has no ranges, as '{item}'", item.span, help=LIST_THEM)
+        return None
+    return WholeShape().read(sink, item, "a layer")
+
+
 def _listed(sink: Sink, tree: YamlList, count: int, drafts: int) -> tuple[int, ...]:
     if not tree.items:
         sink.add("K012", "layers cannot be an empty list", tree.span, help="leave the cache out")
-    read = ((WholeShape().read(sink, item, "a layer"), item.span) for item in tree.items)
+    read = ((_layer(sink, item), item.span) for item in tree.items)
     numbers = [(number, span) for number, span in read if number is not None]
     most = count + drafts
     for number, span in numbers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,32 @@ def test_layers_of_the_model_that_only_some_sides_store_are_a_warning(when: str,
     assert said.count("W006") == 1
 
 
+def test_a_draft_whose_condition_is_of_another_option_is_a_warning(tmp_path: Path) -> None:
+    when = "kv_dtype == 'fp8'"
+    said = check(tmp_path, more="drafts: 1", caches=DRAFT.replace("draft_tokens > 0", when))[1]
+    slip = f"has `when: {when}`: sides that do not draft may store it, too"
+    assert f"warning[W006]: cache 'draft' of draft layers {slip}" in said, said
+    assert "= add to the condition: draft_tokens > 0" in said
+    both = check(tmp_path, more="drafts: 1", caches=DRAFT.replace("> 0", f"> 0 and {when}"))[1]
+    assert "W006" not in both
+
+
+def test_other_clauses_of_a_condition_are_kept(tmp_path: Path) -> None:
+    when = "draft_tokens == 0 and kv_dtype == 'fp8'"
+    toy = MODEL.format(more="drafts: 1", windows="!= 3", caches=DRAFT)
+    (tmp_path / "toy.yaml").write_text(toy.replace("window: 512", f"window: 512, when: {when}"))
+    said = CliRunner().invoke(main, ["check", str(tmp_path / "toy.yaml")]).output
+    assert "= take draft_tokens out of the condition, and leave the rest; a draft layer belongs" in said, said
+
+
+def test_wrong_layers_are_pointed_to_also_beside_a_condition(tmp_path: Path) -> None:
+    mixed = "  more: {kind: cross-attention, layers: [4, 40], heads: 8, dim: 128, when: draft_tokens > 0}\n"
+    check(tmp_path, more="drafts: 1", caches=mixed)
+    found = json.loads(CliRunner().invoke(main, ["check", str(tmp_path / "toy.yaml"), "--format", "json"]).stdout)
+    (place,) = {one["column"] for one in found if one["code"] == "W006"}
+    assert place == mixed.index("[4, 40]") + 1
+
+
 @pytest.mark.parametrize("when", ["", ", when: draft_tokens > 0"])
 def test_layers_counted_from_1_are_no_advice_to_store_them_only_when_drafting(when: str, tmp_path: Path) -> None:
     """`when: draft_tokens > 0` there would take the model's own layers from sides that do not draft."""
@@ -141,6 +168,8 @@ def test_layers_counted_from_1_are_no_advice_to_store_them_only_when_drafting(wh
     [
         ("0-2", "K012", "list each number, [0, 1, 2], or write a condition: layer <= 2"),
         ("'0-2, 4-6'", "K012", "list each number, [0, 1, 2], or write a condition: layer <= 2"),
+        ("[0-2, 4]", "K012", "list each number, [0, 1, 2], or write a condition: layer <= 2"),
+        ("[4, 6..8]", "K012", "list each number, [0, 1, 2], or write a condition: layer <= 2"),
         ("0-2, 4-6, 8", "Y010", "a list has brackets, [0, 1, 2], and a number no commas"),
         ("0, 1, 2", "Y010", "a list has brackets, [0, 1, 2], and a number no commas"),
         (
