@@ -269,14 +269,15 @@ def _check(caches: Sequence[RecognisedCache], kinds: Mapping[str, Kind], place: 
 
 def _check_given(caches: Sequence[RecognisedCache], place: SourceSpan) -> None:
     """Raise F007 for values that cannot be used: a default must not replace what a configuration says."""
-    unusable = [
-        f"{name} of cache {cache.name}: {answer.doubt}"
+    unusable = grouped(
+        (answer.doubt, f"{name} of cache {cache.name}")
         for cache in caches
         for name, answer in cache.params.items()
         if answer.value is None and not answer.absent
-    ]
+    )
     if unusable:
-        raise fault("F007", "its numbers make no layout", place, *unusable, help=CORRECT)
+        sentences = (f"{listed(about, 'and')}: {doubt}" for doubt, about in unusable.items())
+        raise fault("F007", "its numbers make no layout", place, *sentences, help=CORRECT)
 
 
 def _missing_reason(cache: RecognisedCache, name: str) -> str:

@@ -109,7 +109,7 @@ def described(value: object) -> str:
     if isinstance(value, str):
         return f"the text '{value}'"
     if isinstance(value, float):
-        return f"the fraction {value}"
+        return f"the fraction {value}" + (f" (write {value:.0f})" if value.is_integer() else "")
     if isinstance(value, tuple):
         return "a list"
     return "a mapping" if isinstance(value, Mapping) else "a set of sizes"

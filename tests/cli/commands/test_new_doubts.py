@@ -305,6 +305,15 @@ def test_kv_heads_that_an_unknown_class_leaves_out_are_a_doubt(tmp_path: Path, o
     assert new(tmp_path, known).doubts == ()
 
 
+def test_a_fraction_is_said_once_with_the_number_to_write(tmp_path: Path) -> None:
+    """It happened: the same sentence four times, for each cache and parameter."""
+    with pytest.raises(DslError) as error:
+        new(tmp_path, {**PLAIN, "head_dim": 128.0})
+    (said,) = error.value.diagnostics[0].notes
+    where = "dim of cache attention and dim_v of cache attention"
+    assert said == f"{where}: head_dim: expected a number or a word, not the fraction 128.0 (write 128)"
+
+
 ALL_SLIDE = "a window of 4096 tokens, and nothing says in which layers: it is read as that of all"
 NO_WINDOW = "'sliding_attention' layers, and no window: sliding_window is missing or 0, so all tokens are kept"
 WINDOW_OFF = (
