@@ -280,7 +280,7 @@ class LimitedError(RequestError):
 
 
 class PhaseError(RequestError):
-    """A transfer, a hold or a write received an event that is impossible in its phase: a fault of kvplan.
+    """A transfer or a write received an event that is impossible in its phase: a fault of kvplan.
 
     Report it, with the log.
     """

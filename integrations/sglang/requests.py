@@ -132,7 +132,7 @@ class SentRequest:
             self._fail(error)
 
     def _give_up(self, error: KvplanError) -> None:
-        """Withdraw the request. `poll` fails it once its pages are free: a push may still read them."""
+        """Withdraw the request. `poll` fails it once its pages are free: decode may still read them."""
         self.error = self.error or error
         try:
             self._held.worker.withdraw(self._name)

@@ -148,19 +148,19 @@ class PrefillHalf(Half):
 
     @property
     def busy(self) -> bool:
-        return self.core.leases.held() > 0
+        return self.core.leases.held() > 0 or len(self.core.writes) > 0
 
     def in_use(self) -> str:
-        counts = Counter(hold.withdrawn for hold in self.core.leases.holds())
-        texts = {
-            "held: withdraw them, or wait": counts[False],
-            "withdrawn: wait until no decode worker reads them": counts[True],
-            "stopped, but still being written: wait, end the decode engine's processes, or close this worker": sum(
-                write.phase is WritePhase.ENDED for write in self.core.writes
-            ),
-        }
-        used = "; ".join(f"{count} {text}" for text, count in texts.items() if count)
-        return used and f"{self.name} cannot be suspended while its memory is in use by requests: {used}"
+        withdrawn = Counter(hold.withdrawn for hold in self.core.leases.holds())
+        pushed = [write.reader.name for write in self.core.writes if write.phase is WritePhase.ENDED]
+        to = ", ".join(sorted(set(pushed)))
+        requests = (
+            (withdrawn[False], "held: withdraw them, or wait"),
+            (withdrawn[True], "withdrawn: wait until no decode worker reads them"),
+            (len(pushed), f"still written to {to}: wait, end the processes there, or close this worker"),
+        )
+        used = "; ".join(f"{count} {text}" for count, text in requests if count)
+        return used and f"{self.name} cannot be suspended while requests need its memory. {used}"
 
     def drop_all(self, why: str) -> None:
         self.driver.close()

@@ -97,6 +97,9 @@ class RequestWrites:
     def __iter__(self) -> Iterator[RequestWrite]:
         return iter(list(self._all.values()))
 
+    def __len__(self) -> int:
+        return len(self._all)
+
     def want(self, reader: Reader, asked: WriteRequest, source: SourceRequest) -> None:
         """Begin to write a held request. Raises BadRequestError if it does not fit or is being written, LeaseError."""
         if (pair := reader.writes) is None:

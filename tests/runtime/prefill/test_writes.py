@@ -47,10 +47,13 @@ def test_what_a_stopped_push_still_reads_keeps_the_memory_registered(net: Net) -
     made, source = left(net)
     source.withdraw("r")
     assert [one.why for one in source.released()] == ["withdrawn"]
-    with pytest.raises(errors.HandleError, match="1 stopped, but still being written: wait, end the decode engine's"):
+    with pytest.raises(errors.HandleError, match="1 still written to decode: wait, end the processes there, or close"):
         source.suspend()
+    source.drain(1)
+    assert not source.drained()
     made.hub.frozen.clear()
     source.run_once()
+    assert source.drained()
     source.suspend()
 
 

@@ -296,6 +296,18 @@ def test_a_late_leave_of_an_earlier_connection_ends_nothing_of_a_later_one(bench
     assert phases(bench) == ["WRITING"]
 
 
+def test_a_frozen_engine_keeps_no_other_engine_waiting(bench: Bench) -> None:
+    other = reader(0, push=True, run="other", name="other")
+    bench.meet(other)
+    writing(bench, A, other)
+    for one in (A, other):
+        bench.tell(bench.core.inbox.hear, one, Leave("r"))
+    bench.outputs.clear()
+    bench.tell(bench.core.writes.settled, effects.WriteKey(other, "r"), lost=False)
+    assert bench.said(other) == [Stopped("r", lost=False)]
+    assert bench.hear(other, Leave("r")) == [Stopped("r", lost=False)]
+
+
 def test_a_reader_that_is_dropped_ends_its_own_writes(bench: Bench) -> None:
     writing(bench, A, B)
     bench.tell(bench.core.inbox.hear, B, Bye())
