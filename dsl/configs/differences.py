@@ -45,7 +45,8 @@ class Difference:
     def text(self, config: str, layout: str) -> str:
         """`layer 3: window of sliding: 512 in config.json (sliding_window), 256 in mine`."""
         source = f"in {config} ({listed(self.keys, 'and')})" if self.keys else f"as {config} is read"
-        return f"{self.what}: {self.configured} {source}, {self.layout} in {layout}"
+        found = f": without naming {layout} nothing finds it for this checkpoint" if self.about == MATCH else ""
+        return f"{self.what}: {self.configured} {source}, {self.layout} in {layout}{found}"
 
 
 def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, layout: Model) -> Iterator[Difference]:
