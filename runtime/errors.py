@@ -240,7 +240,7 @@ class CancelledTransferError(RequestError):
 
 
 class LeaseError(RequestError):
-    """A prefill worker did not hold the request, or not until after the last read, or takes no more claims.
+    """A prefill worker did not hold the request, held it for less than the whole read, or accepts no more claims.
 
     Decode asked after the lease had ended, was silent for a lease, or named other blocks or another hold of this id.
     Make prefill's lease (`lease`, or `lease_s` of its connector) longer than the longest wait in decode's queue, poll

@@ -86,7 +86,7 @@ COUNTERS = (
     ),
     Metric(
         "ended_holds",
-        "Holds whose blocks were freed: all was read, the lease ended, or prefill withdrew the request.",
+        "Holds whose blocks were freed: read or not needed any more, expired, or withdrawn by prefill.",
         "end",
         ("expired", "finished", "withdrawn"),
     ),
