@@ -72,7 +72,7 @@ class PrefillSide:
                 tables = self._tables.of(order.blocks, order.tokens)
                 self.worker.hold(name, tables, tokens=(0, order.tokens), after=after, note=order.note)
         except Exception as error:  # Data from another engine or a client must not end this one.
-            logs.event(logs.WARNING, "hold refused", request=order.request, error=error)
+            logs.event(logs.WARNING, "hold refused", request=name, error=error)
             # Decode may still read what was offered by this name.
             if name in self._held or name not in self.offers.unreleased:
                 self._refused.add(order.request)

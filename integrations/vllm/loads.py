@@ -197,7 +197,7 @@ class DecodeSide:
         transfer.on_end(partial(self._end, order))
 
     def _refuse(self, order: LoadOrder, error: Exception) -> None:
-        logs.event(logs.WARNING, "load refused", request=order.request, error=error)
+        logs.event(logs.WARNING, "load refused", **_names(order), error=error)
         self._refused.append(order.request)
 
     def _request(self, order: LoadOrder) -> Request:
@@ -222,15 +222,17 @@ class DecodeSide:
     def _release(self, order: LoadOrder) -> None:
         """Tell prefill to free its blocks, because the request moves nothing. If that fails, a lease ends the hold."""
         try:
-            self._submit(order, Request(order.remote.held_name, (0, 0), {}, {}))
+            transfer = self._submit(order, Request(order.remote.held_name, (0, 0), {}, {}))
         except Exception as error:  # See `PrefillSide._hold`.
-            logs.event(logs.INFO, "prefill not told", request=order.remote.request, error=error)
+            logs.event(logs.INFO, "prefill not told", **_names(order), error=error)
+            return
+        transfer.on_end(partial(_log_untold, order))
 
     def _end(self, order: LoadOrder, transfer: Transfer) -> None:
         """Record the end of a load, on the polling thread."""
         if transfer.error is not None:
             level = logs.INFO if transfer.state is TransferState.CANCELLED else logs.WARNING
-            logs.event(level, "load failed", request=order.request, error=transfer.error)
+            logs.event(level, "load failed", **_names(order), error=transfer.error)
         self._ended.append((order, transfer, now() - transfer.began))
         self._news.set()
 
@@ -242,3 +244,18 @@ class DecodeSide:
         """Begin to meet a prefill engine. Raises KvplanError."""
         key, connect = trusted(self.worker.keys, remote.key, f"prefill engine {remote.engine!r}"), self._times.connect
         return self.worker.connect_soon(remote.address, connect, key, self._mode, remote.engine or None)
+
+
+def untold(error: KvplanError | None) -> bool:
+    """Whether prefill may not know that a request moves nothing. With R046 or R048 it has answered, and holds none."""
+    return error is not None and not isinstance(error, LeaseError | WithdrawnError)
+
+
+def _log_untold(order: LoadOrder, transfer: Transfer) -> None:
+    if untold(transfer.error):
+        logs.event(logs.INFO, "prefill not told", **_names(order), error=transfer.error)
+
+
+def _names(order: LoadOrder) -> dict[str, str]:
+    """Return decode's name of a request and the name by which prefill holds it, for a line of the log."""
+    return {"request": order.request, "held": order.remote.held_name}

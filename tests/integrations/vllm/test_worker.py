@@ -370,6 +370,47 @@ def test_a_hold_that_is_refused_frees_its_blocks(pair: Pair, caplog: pytest.LogC
     assert "R051" in caplog.text or "drains" in caplog.text
 
 
+def test_a_refused_hold_is_logged_by_the_name_that_decode_s_error_has(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    for worker in pair.made.prefill:
+        worker.drain(5)
+    held = HoldOrder("cmpl-2", 45, ids(ask(pair.made, TOKENS_ASKED).prefill), "abcd", shared="ID")
+    pair.prefill[0].hold(StepOrders(holds=(held,)))
+    assert "hold refused request=ID#abcd " in caplog.text
+
+
+def test_a_load_that_fails_is_logged_by_prefill_s_name_too(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    good = order(pair.made, ask(pair.made, TOKENS_ASKED))
+    pair.load(replace(good, request="bad", blocks=((1,),)))
+    assert pair.loaded().failed == {"bad"}
+    pair.load(replace(good, remote=replace(good.remote, prompt="abcd", engine="other")))
+    assert pair.loaded().failed == {"r-here"}
+    assert "load refused request=bad held=r# error=" in caplog.text
+    assert "load failed request=r-here held=r#abcd error=" in caplog.text
+
+
+def test_prefill_that_cannot_be_told_is_logged(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    """The meeting fails after the release was submitted."""
+    caplog.set_level("INFO")
+    wanted = order(pair.made, ask(pair.made, TOKENS_ASKED))
+    pair.load(replace(wanted, remote=replace(wanted.remote, engine="other"), tokens=(0, 0), blocks=()))
+    until(lambda: "prefill not told" in caplog.text)
+    (line,) = [line for line in caplog.messages if "prefill not told" in line]
+    assert line.startswith("prefill not told request=r-here held=r# error=")
+
+
+def test_prefill_that_holds_nothing_need_not_be_told(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    side = DecodeSide(pair.made.decode[0], tables(pair.made.plan.decode), LoadTimes(10, 0.05, 5), pair.made.mode)
+    pair.decode = ConnectorWorker(None, side)
+    pair.load(order(pair.made, ask(pair.made, TOKENS_ASKED)))
+    assert pair.loaded().failed == {"r-here"}
+    until(lambda: not pair.made.decode[0].running())
+    assert "load failed" in caplog.text
+    assert "prefill not told" not in caplog.text
+
+
 def test_an_engine_of_another_name_fails_the_load(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     request = ask(pair.made, TOKENS_ASKED)
     filled(pair.made, request)

@@ -127,6 +127,17 @@ def test_a_row_that_is_not_as_it_was_sent_is_found(
     assert encoded_here(prefill, request("r", {"a": 100}, params))
 
 
+def test_an_encode_engine_that_cannot_be_told_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    with engines(tmp_path, "encode", "prefill", connect=0.2) as (encode, prefill):
+        (params,) = encode.encode(request("r", {"a": 3}))
+        wrong = {"a": {**params["a"], "remote_port": 9}}
+        one = request("r", {"a": 3}, wrong)
+        assert prefill.scheduler.available(one, 3)
+        prefill.scheduler.finished(one)
+        until(lambda: "encode engine not told" in caplog.text)
+
+
 def test_a_hold_that_nobody_comes_for_ends(tmp_path: Path) -> None:
     with engines(tmp_path, "encode", lease_s=0.2) as (encode,):
         encode.encode(request("r", ITEMS))
