@@ -22,13 +22,14 @@ class EngineClass:
     """Engines that plans treat as one: their record now, and the one they will have (`then`), None if it is not known.
 
     `plans` are the numbers, in the review, of the changed plans with their side. If NEW has a plan for their side, they
-    stay as they are.
+    stay as they are; `others` are what changed plans would make of them all the same.
     """
 
     names: tuple[str, ...]
     now: EngineRecord
     then: EngineRecord | None
     plans: tuple[int, ...]
+    others: tuple[EngineRecord, ...] = ()
 
     @property
     def rolls(self) -> bool:
@@ -46,7 +47,9 @@ def engine_classes(
     known, kept = _sides(before), _sides(after)
     for names in (alike[key] for key in sorted(alike, key=str)):
         now = engines[names[0]]
-        yield EngineClass(tuple(names), now, _record_after(now, review, known, kept), _plan_numbers(now, review))
+        then, targets = _record_after(now, review, known, kept), _targets(now, review)
+        others = tuple(one for one in targets if one != now) if then == now else ()
+        yield EngineClass(tuple(names), now, then, _plan_numbers(now, review), others)
 
 
 def _sides(index: Index) -> set[tuple[EngineRole, str, str]]:
@@ -70,17 +73,20 @@ def _record_after(
     )
     if there and here <= there:
         return now
-    targets = {
+    targets = _targets(now, review)
+    return targets[0] if len(targets) == 1 else None
+
+
+def _targets(now: EngineRecord, review: Review) -> list[EngineRecord]:
+    """The records that changed plans give engines, each once."""
+    found = {
         (new.model_digest, side.digest, side.key)
         for _, old, new in _changed(review)
-        for role in here
+        for role in roles(now)
         if _has_side(old, role, now)
         for side in [_side(new, role)]
     }
-    if len(targets) != 1:
-        return None
-    [(model_digest, side_digest, side_key)] = targets
-    return replace(now, model_digest=model_digest, side=side_digest, side_key=side_key)
+    return [replace(now, model_digest=model, side=side, side_key=key) for model, side, key in sorted(found)]
 
 
 def _plan_numbers(now: EngineRecord, review: Review) -> tuple[int, ...]:

@@ -131,7 +131,8 @@ def _class(one: EngineClass) -> dict[str, object]:
     now, then = ({"model_digest": each.model_digest, "side": each.side, "side_key": each.side_key} if each else None
                  for each in (one.now, one.then))  # fmt: skip
     about = {"role": one.now.role, "model": one.now.model, "protocol": one.now.protocol, "rolls": one.rolls}
-    return {"names": list(one.names), **about, "now": now, "then": then, "plans": list(one.plans)}
+    others = [each.side_key for each in one.others]
+    return {"names": list(one.names), **about, "now": now, "then": then, "others": others, "plans": list(one.plans)}
 
 
 def _model(one: ModelRollout) -> dict[str, object]:

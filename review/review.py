@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
+from kvplan.compiler.api import unusual
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.plan.types import Plan
 from kvplan.review.changes import SIDES, Change, changed_sides, changes, cost_changes
@@ -20,13 +21,30 @@ VERDICT_OF_SIDES = {0: RolloutVerdict.RELOAD, 1: RolloutVerdict.ONE_SIDE, 2: Rol
 
 
 @dataclass(frozen=True, slots=True)
+class SharedSide:
+    """A side that a pair of OLD leaves, and the names of the pairs of NEW that need it as it is.
+
+    `options` are the plan_options of its engines, None if these stay.
+    """
+
+    side: str
+    key: str
+    options: tuple[tuple[str, str], ...] | None
+    pairs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PairReview:
-    """The changes in the plan of one pair, with the verdict on it. The cost of a new pair changes from `nearest`."""
+    """The changes in the plan of one pair, with the verdict on it. The cost of a new pair changes from `nearest`.
+
+    `shared` are sides that restart for this pair, although other pairs need them as they are.
+    """
 
     pair: FilePair
     changes: tuple[Change, ...]
     verdict: RolloutVerdict
     nearest: PlanFile | None = None
+    shared: tuple[SharedSide, ...] = ()
 
     @property
     def title(self) -> str:
@@ -168,6 +186,29 @@ def _with_cost(new: PairReview, others: Sequence[PlanFile]) -> PairReview:
     if near is None or near.plan is None or plan is None:
         return new
     return replace(new, changes=(*new.changes, *cost_changes(near.plan, plan)), nearest=near)
+
+
+def with_shared(answer: Review, new: Iterable[PlanFile]) -> Review:
+    """The review, in which each changed pair has the sides that plans of NEW, or of refused pairs, still need."""
+    stay = [*new, *(one.pair.before for one in answer.missing if one.pair.before)]
+    return replace(answer, changed=tuple(replace(one, shared=_shared(one, stay)) for one in answer.changed))
+
+
+def _shared(pair: PairReview, stay: Sequence[PlanFile]) -> tuple[SharedSide, ...]:
+    old, new = pair.pair.plans
+    if old is None or new is None:
+        return ()
+    options = None if old.options == new.options else (*unusual(old),)
+    found = {
+        side: tuple(file.title for file in stay if file.plan and _engine(file.plan, side) == _engine(old, side))
+        for side in pair.rolls
+    }
+    return tuple(SharedSide(side, getattr(old, side).key, options, names) for side, names in found.items() if names)
+
+
+def _engine(plan: Plan, side: str) -> tuple[object, ...]:
+    """What an engine of a side is to plans: its memory, and the options of those that it looks for."""
+    return plan.model_digest, getattr(plan, side).digest, plan.options
 
 
 def _may_be_refused(one: PairReview, lost: Iterable[PairReview], refused: Iterable[RefusedPair]) -> bool:

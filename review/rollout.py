@@ -82,6 +82,7 @@ class ModelRollout:
     """The rollout of the engines of one model: its classes, by number, their pairs, and the orders, the best first.
 
     `options` are the numbers of plans whose compile options change. Engines do not announce these: orders ignore them.
+    Orders also leave all engines of `shared` classes as they are, which changed plans and other pairs need.
     """
 
     model: str
@@ -89,6 +90,7 @@ class ModelRollout:
     pairs: tuple[ClassPair, ...]
     orders: tuple[RolloutOrder, ...]
     options: tuple[int, ...] = ()
+    shared: tuple[int, ...] = ()
 
     @property
     def best(self) -> RolloutOrder:
@@ -141,7 +143,8 @@ def _model(model: str, engines: RollingEngines, review: Review) -> ModelRollout:
     concerned = {number for one in engines.classes.values() for number in one.plans}
     others = (number for number, pair in enumerate(review.changed, 1) if "COMPILE_OPTION" in pair.rules)
     options = tuple(number for number in others if number in concerned)
-    return ModelRollout(model, tuple(engines.classes), pairs, engines.orders(pairs), options)
+    shared = tuple(number for number, one in engines.classes.items() if one.others)
+    return ModelRollout(model, tuple(engines.classes), pairs, engines.orders(pairs), options, shared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
 from kvplan.review.rules import RolloutVerdict
 
 DIGITS = 8
+SHARED = "choose which engines change and which stay for other pairs. What follows is of these engines as they are now."
 NO_OPTIONS = " What follows is of engines without plan_options."
 BESIDE = "start engines of NEW beside the old ones, or stop both sides"
 ADVICE = {
@@ -55,8 +56,10 @@ def advice(one: ModelRollout) -> str:
     said = "roll either side first" if {"prefill first", "decode first"} <= {*free} else ADVICE[best.name]
     last = best.steps[-1].alone
     alone = f" Once OLD is removed from the index {_nobody(last, 'engine')}." if last else ""
+    rolled = "" if best.name == "nothing" else f"{said}, and "
+    if one.shared:
+        return f"{one.model}: {rolled}{SHARED}{alone}"
     if one.options:
-        rolled = "" if best.name == "nothing" else f"{said}, and "
         return f"{one.model}: {rolled}restart both sides of {numbered(one.options)} with new plan_options.{NO_OPTIONS}"
     if best.silent:
         return f"{one.model}: no order keeps a pair talking: {BESIDE}.{alone}"
@@ -93,12 +96,15 @@ def _side(record: EngineRecord) -> str:
 def _becoming(one: EngineClass) -> str:
     if one.then is None:
         return "not known what they become: NEW has no plan for their side" if one.plans else "in no plan of NEW"
-    if not one.rolls:
-        return "stays as it is" if len(one.names) == 1 else "stay as they are"
-    verb = "becomes" if len(one.names) == 1 else "become"
-    if one.then.model_digest == one.now.model_digest:
-        return f"{verb} {_side(one.then)}"
-    return f"{verb} {_side(one.then)} of layout {one.then.model_digest[:DIGITS]}"
+    stays, becomes = ("stays as it is", "becomes") if len(one.names) == 1 else ("stay as they are", "become")
+    if one.others:
+        return f"{stays} for other pairs, or {becomes} {listed([_target(one, other) for other in one.others], 'or')}"
+    return f"{becomes} {_target(one, one.then)}" if one.rolls else stays
+
+
+def _target(one: EngineClass, then: EngineRecord) -> str:
+    layout = "" if then.model_digest == one.now.model_digest else f" of layout {then.model_digest[:DIGITS]}"
+    return f"{_side(then)}{layout}"
 
 
 def _talking(one: ClassPair) -> str:
@@ -107,7 +113,7 @@ def _talking(one: ClassPair) -> str:
         "with decode rolled first": one.decode_first, "afterwards": one.after,
     }  # fmt: skip
     if all(found.plan for found in states.values()):
-        return "old and new can talk throughout"
+        return "old and new can talk meanwhile"
     talk = [word for word, found in states.items() if found.plan]
     reasons = [f"{word} ({found.reason})" for word, found in states.items() if not found.plan]
     return f"can talk {listed(talk, 'and')}; not {listed(reasons, 'or')}"
@@ -118,5 +124,5 @@ def _settling(one: ClassPair) -> str:
     if one.verdict is RolloutVerdict.RELOAD and one.after.plan != one.settled.plan:
         return "the new plan is used once OLD is removed from the index"
     if one.after.plan and not one.settled.plan:
-        return "only while OLD is in the index"
+        return "no longer once OLD is removed from the index"
     return ""

@@ -24,7 +24,7 @@ from kvplan.plan.files.index import IndexEntry
 from kvplan.review.defaults import with_defaults
 from kvplan.review.layouts import LayoutChange, layout_changes
 from kvplan.review.pairing import PlanFile, paired
-from kvplan.review.review import NEW, OLD, RefusedPair, Review, review, with_costs
+from kvplan.review.review import NEW, OLD, RefusedPair, Review, review, with_costs, with_shared
 
 RefusedJob = tuple[jobs.PairJob, CompileError]
 
@@ -62,6 +62,7 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
     answer = review(before, after, _layouts(old, new, models, layouts), len(same), pairs)
     if answer.new:
         answer = with_costs(answer, {**before, **_of_models(answer, texts[0], same, old)}.values())
+    answer = with_shared(answer, {**after, **_of_old_sides(answer, texts[1], same, new)}.values())
     answer, errors = _completed(answer, (old, new), models, layouts), [one for _, one in refused]
     if not indexed:
         return Compared(answer, errors)
@@ -73,6 +74,12 @@ def _of_models(answer: Review, texts: Mapping[str, str], same: Set[str], name: s
     """The unchanged plans that may be of a model of a new pair."""
     models = {plan.model for one in answer.new for plan in one.pair.plans if plan}
     return _read_files(texts, {path for path in same if any(model in texts[path] for model in models)}, name)
+
+
+def _of_old_sides(answer: Review, texts: Mapping[str, str], same: Set[str], name: str) -> dict[str, PlanFile]:
+    """The unchanged plans that may have a side which a changed pair leaves."""
+    left = {getattr(old, side).digest for one in answer.changed if (old := one.pair.plans[0]) for side in one.rolls}
+    return _read_files(texts, {path for path in same if any(digest in texts[path] for digest in left)}, name)
 
 
 def annotated(old: str, new: str) -> str:

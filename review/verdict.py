@@ -13,7 +13,7 @@ from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import FORMAT
 from kvplan.review.changes import SIDES, Change
 from kvplan.review.facts import DEFAULT, Value
-from kvplan.review.review import NEW, OLD, PairReview, Review
+from kvplan.review.review import NEW, OLD, PairReview, Review, SharedSide
 from kvplan.review.rules import RELOAD, RolloutVerdict
 
 # Up to this many pairs are named; more are counted.
@@ -27,6 +27,7 @@ BY_NAME = "; or keep the old pair in the deployment and add the new one under an
 BESIDE = (
     "Start new engines beside the old ones, and let the router keep old with old and new with new; or stop both sides"
 )
+KEEP = "Leave some engines as they are for other pairs, or change these pairs, too"
 ROUTER = f"Change the router: it asks each engine in that engine's own way, {DOCS}/mixed.md#the-router"
 GUIDE = f"How to do this, and what to do afterwards: {DOCS}/review.md#roll-out-this-change"
 
@@ -116,6 +117,7 @@ def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
         f"Only {said}.",
         (
             *_index(review, pairs, old),
+            *_kept_engines(pairs),
             f"While {other} keeps running, restart {_restarts(review, pairs)}",
             *_router(pairs),
         ),
@@ -127,8 +129,27 @@ def _together(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
         f"Roll out both sides{_which_pairs(review, pairs, ' of ')} together: old and new engines refuse each other."
     )
     return VerdictPart(
-        sentence, (*_index(review, pairs), f"{BESIDE}. Start {_restarts(review, pairs)}", *_router(pairs))
+        sentence,
+        (
+            *_index(review, pairs),
+            *_kept_engines(pairs),
+            f"{BESIDE}. Start {_restarts(review, pairs)}",
+            *_router(pairs),
+        ),
     )
+
+
+def _kept_engines(pairs: Iterable[PairReview]) -> list[str]:
+    """The step for other pairs that need a side as it is; empty if no pair does."""
+    users = {f"{one.side} {one.key}{_started_with(one)}": one.pairs for pair in pairs for one in pair.shared}
+    needs = [f"{_few(names)} {'needs' if len(names) == 1 else 'need'} {side}" for side, names in users.items()]
+    return [f"{KEEP}: {'; '.join(needs)}"] if needs else []
+
+
+def _started_with(shared: SharedSide) -> str:
+    if shared.options is None:
+        return ""
+    return f" with plan_options {json.dumps(dict(shared.options))}" if shared.options else " without plan_options"
 
 
 def _router(pairs: Iterable[PairReview]) -> list[str]:
@@ -157,7 +178,12 @@ def _which_pairs(review: Review, pairs: Sequence[PairReview], word: str) -> str:
 
 def named(pairs: Sequence[PairReview]) -> str:
     """The names of some pairs, or their number if there are more than FEW."""
-    return listed([pair.pair.full_title for pair in pairs], "and") if len(pairs) <= FEW else many(len(pairs), "pair")
+    return _few([pair.pair.full_title for pair in pairs])
+
+
+def _few(names: Sequence[str]) -> str:
+    """The names of pairs, or their number if there are more than FEW."""
+    return listed(names, "and") if len(names) <= FEW else many(len(names), "pair")
 
 
 def _restarts(review: Review, pairs: Sequence[PairReview]) -> str:

@@ -94,7 +94,7 @@ def test_one_side_changes() -> None:
         "4 decode engines of m, D (D), become D2 (D2)  [plan 1]",
         "2 prefill engines of m, P (P), stay as they are  [plan 1]",
         "m: roll decode; prefill stays as it is.",
-        "P → D, 8 pairs: old and new can talk throughout",
+        "P → D, 8 pairs: old and new can talk meanwhile",
     ]
 
 
@@ -134,8 +134,12 @@ def test_either_side_first() -> None:
     """Every mixture has a plan."""
     kept = [("m", "P", "D2"), ("m", "P2", "D")]
     found = rolled(some(2, 2), {("m", "P", "D"): ("m", "P2", "D2")}, kept)
-    # A side that NEW has a plan for is not rolled: here both stay.
+    # A side that NEW has a plan for is not rolled: here both stay, and the reader decides.
     assert best(found).name == "nothing"
+    decode, prefill, model, *_ = rollout_words.sentences(found)
+    assert decode == "2 decode engines of m, D (D), stay as they are for other pairs, or become D2 (D2)  [plan 1]"
+    assert prefill == "2 prefill engines of m, P (P), stay as they are for other pairs, or become P2 (P2)  [plan 1]"
+    assert model.startswith("m: choose which engines change and which stay for other pairs. What follows is of these")
     orders = rolled(some(2, 2), {("m", "P", "D"): ("m2", "P", "D"), ("m", "X", "D"): ("m2", "P", "D")}).models[0].orders
     assert [order.name for order in orders] == ["together", "prefill first", "decode first"]
 
@@ -146,17 +150,18 @@ def test_only_reads_change() -> None:
     found = rolled(some(2, 2), {three: three}, verdict=RolloutVerdict.RELOAD, digests=("1", "2"))
     assert best(found).name == "nothing"
     assert rollout_words.sentences(found)[-1] == (
-        "P → D, 4 pairs: old and new can talk throughout; the new plan is used once OLD is removed from the index"
+        "P → D, 4 pairs: old and new can talk meanwhile; the new plan is used once OLD is removed from the index"
     )
     found = rolled(some(2, 2), {three: three}, verdict=RolloutVerdict.RELOAD, digests=("2", "1"))
-    assert rollout_words.sentences(found)[-1] == "P → D, 4 pairs: old and new can talk throughout"
+    assert rollout_words.sentences(found)[-1] == "P → D, 4 pairs: old and new can talk meanwhile"
 
 
 def test_a_pair_that_is_gone_talks_as_long_as_the_plans_of_before_are_there() -> None:
     found = rolled([*some(1, 1), engine("d9", "E")], {("m", "P", "D"): None}, [("m", "P", "E")])
     assert steps(best(found)) == [(NOW, 2, 0), (AFTER, 1, 1)]
-    assert "P → D, 1 pair: old and new can talk throughout; only while OLD is in the index" in rollout_words.sentences(
-        found
+    assert (
+        "P → D, 1 pair: old and new can talk meanwhile; no longer once OLD is removed from the index"
+        in rollout_words.sentences(found)
     )
     assert rollout_words.engines(found.classes[0]) == "1 decode engine of m, D (D), in no plan of NEW"
     assert (

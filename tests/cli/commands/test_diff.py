@@ -846,7 +846,9 @@ def test_a_verdict_names_the_side_that_changes(repository: Path, prefill: str, d
     )
     assert answer["sentence"].startswith(both if len(rolls) == 2 else one)
     kept = {"prefill": "decode", "decode": "prefill"}[rolls[0]]
-    step = f"2. While {kept} keeps running, restart {rolls[0]} with --tensor-parallel-size 4."
+    # The other pair has the same prefill side.
+    number = 3 if "prefill" in rolls else 2
+    step = f"{number}. While {kept} keeps running, restart {rolls[0]} with --tensor-parallel-size 4."
     assert (step in answer["sentence"]) == (len(rolls) == 1)
     assert answer["verdict"] == answer["plans"][0]["verdict"] == ("together" if len(rolls) == 2 else "one-side")
 
@@ -1044,7 +1046,45 @@ def test_pairs_of_which_other_sides_change_have_one_list_of_steps(repository: Pa
     assert sentence.startswith("Only prefill changes in mini/chat; only decode changes in mini/p_tp2__d_tp1. 1. ")
     assert sentence.count("1. Put both plans") == 1
     restart = "restart mini/chat prefill with --tensor-parallel-size 4; mini/p_tp2__d_tp1 decode with --block-size 32"
-    assert f"2. While the other side keeps running, {restart}." in sentence
+    assert f"3. While the other side keeps running, {restart}." in sentence
+
+
+OTHERS = "2. Leave some engines as they are for other pairs, or change these pairs, too: "
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_verdict_names_other_pairs_that_need_a_side_that_restarts(repository: Path, folder: bool) -> None:
+    """Without engines of its own such a pair would be left without a plan for anybody."""
+    edit("prefill: [tp=2], decode: [tp=2]", 'prefill: ["tp=2,block=4192"], decode: [tp=2]', "deploy.yaml")
+    if folder:
+        compiled("now")
+    said = " ".join(run("diff", "plans", "now" if folder else "deploy.yaml").stdout.split())
+    assert f"{OTHERS}mini/p_tp2__d_tp1 needs prefill tp=2. 3. While decode keeps running, restart prefill" in said
+    edit("prefill: [tp=2], decode: [tp=1]", 'prefill: ["tp=2,block=4192"], decode: [tp=1]', "deploy.yaml")
+    assert "other pairs" not in run("diff", "plans", "deploy.yaml").stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "other", "needs"),
+    [
+        ("spread", "one", "tp=1", ' with plan_options {"elect": "spread"}'),
+        ("one", "spread", "tp=1", " without plan_options"),
+        ("spread", "one", "tp=4", ' with plan_options {"elect": "spread"}'),
+    ],
+)
+def test_a_verdict_names_other_pairs_that_need_the_old_plan_options(
+    repository: Path, old: str, new: str, other: str, needs: str
+) -> None:
+    """One whose other side changes needs them, too."""
+    row = "prefill: [tp=2], decode: [{}], options: {{elect: {}}}"
+    chat = "name: chat, prefill: [tp=2], decode: [tp=2], options: {{elect: {}}}"
+    deployment(row.format("tp=1", old), chat.format(old))
+    compiled("before")
+    deployment(row.format(other, old), chat.format(new))
+    said = " ".join(run("diff", "before", "deploy.yaml").stdout.split())
+    assert f"needs prefill tp=2{needs}. 3. Start" in said
+    deployment(row.format(other, new), chat.format(new))
+    assert "other pairs" not in run("diff", "before", "deploy.yaml").stdout
 
 
 def accept(*rows: str) -> None:
