@@ -36,20 +36,19 @@ class CachePair:
         return self.prefill.env.get(name), self.decode.env.get(name)
 
     def differing(self) -> list[str]:
-        """Return the options that differ: those that only one side gives, with the other's default as their value.
+        """Return the options that differ: those with different values that set a parameter of the kind.
 
-        If there are none, return options with different values: only those that set a parameter of the kind, if any
-        do. Values stand in the order in which they need each other, options before parameters.
+        If there are none, return options that only one side gives, with the other's default as their value, or else
+        all with different values. Values stand in the order in which they need each other, options before parameters.
         """
         both = [name for name in self.prefill.env if name in self.decode.env and name not in self.beside]
         words = given_words(both)
         plain = [name for name in both if name not in words.values()]
         found = [name for name in plain if len(set(self.values(name))) > 1]
-        if one_sided := [n for n in plain if n not in found and len(set(self.values(words[n]))) > 1]:
-            return one_sided
+        one_sided = [n for n in plain if n not in found and len(set(self.values(words[n]))) > 1]
         named = [name for name in self.given if name in found]
         sources = [n for i, n in enumerate(found) if self.values(n) in map(self.values, {*found[i + 1 :]} - {*named})]
-        return [name for name in named if name in sources] or named or sources[:1] or found
+        return [name for name in named if name in sources] or one_sided or named or sources[:1] or found
 
     def remedy(self) -> str:
         """Return what to set so that both sides store the same."""

@@ -126,6 +126,12 @@ def test_python_on_the_page(decode: DecodeWorker) -> None:
     [
         ("block=32", "kv_dtype=fp8,block=64", "give both sides kv_dtype=bf16, or both kv_dtype=fp8"),
         ("tp=4,kernel_block=16,block=32", "kv_dtype=fp8", "give both sides kv_dtype=bf16, or both kv_dtype=fp8"),
+        ("kv_dtype=fp8", "block=16", "give both sides kv_dtype=fp8, or both kv_dtype=bf16"),
+        (
+            "kv_dtype=fp8",
+            "engine=sglang,block=16",
+            "give both sides kv_dtype=fp8, or both kv_dtype=bf16, whichever both engines have",
+        ),
         ("engine=eight", "tp=2", "give both sides kv_dtype=fp8, or both kv_dtype=bf16, whichever both engines have"),
     ],
 )
