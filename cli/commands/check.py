@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -16,7 +17,7 @@ from kvplan.cli.options import format_option, layouts_option, tell_skipped
 from kvplan.cli.terminal import say
 from kvplan.compiler.api import OPTIONS, settled
 from kvplan.compiler.bind.bind import bind
-from kvplan.compiler.errors import CompileError
+from kvplan.compiler.errors import BadInput, CompileError
 from kvplan.compiler.options import MACHINE
 from kvplan.compiler.side.keys import check_pool
 from kvplan.compiler.words import many
@@ -110,6 +111,19 @@ def check_deployments(
     # A side is bound for every model: equal messages at one place are one mistake.
     once = {(d.code, d.message, d.span): d for d in reversed(found)}
     return list(once.values())
+
+
+@contextmanager
+def faults_in_deployments(files: Sequence[Path], layouts: Sequence[Path] = ()) -> Iterator[None]:
+    """Give an error in a deployment its place in the file, as `kvplan check` reports it."""
+    try:
+        yield
+    except (BadInput, DslError) as error:
+        codes = {one.code for one in (error.diagnostics if isinstance(error, DslError) else (error,))}
+        errors = check_deployments(deployments_in(files, layouts), files, layouts) if files else []
+        if codes & {one.code for one in errors}:
+            raise DslError(*errors) from None
+        raise
 
 
 def deployments_in(files: Sequence[Path], layouts: Sequence[Path] = ()) -> list[Deployment]:

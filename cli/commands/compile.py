@@ -12,12 +12,11 @@ import click
 
 from kvplan.cli import complete
 from kvplan.cli import errors as failure
-from kvplan.cli.commands.check import check_deployments, deployments_in
+from kvplan.cli.commands.check import faults_in_deployments
 from kvplan.cli.options import AskedPairs, format_option, layouts_option, pair_options
 from kvplan.cli.progress import watched
 from kvplan.cli.terminal import painted_diff, say
 from kvplan.compiler.api import faster
-from kvplan.compiler.errors import BadInput
 from kvplan.compiler.options import DIRECT, MACHINE
 from kvplan.compiler.words import many
 from kvplan.deploy import files, jobs, plan_index
@@ -26,7 +25,6 @@ from kvplan.deploy.plan_index import Leftovers
 from kvplan.doctor.examine import limits
 from kvplan.dsl.library import Library
 from kvplan.dsl.named import is_path
-from kvplan.dsl.text.diagnostics import DslError
 from kvplan.plan.files.index import NAME
 
 
@@ -49,7 +47,11 @@ def command(models: tuple[str, ...], asked: AskedPairs, out: Path, check: bool, 
     found, wanted, whole = _wanted(models, asked)
     if prune and (check or not whole):
         raise click.UsageError("--prune goes with a deployment file, and without --check")
-    outcome = _run_all(found, wanted, models, asked.layouts) if whole else jobs.run_beside(out, found, wanted, watched)
+    if whole:
+        with faults_in_deployments([*map(Path, models)], asked.layouts):
+            outcome = jobs.run(found, wanted, watched)
+    else:
+        outcome = jobs.run_beside(out, found, wanted, watched)
     texts = {path: compiled.text for path, compiled in outcome.plans.items()}
     left = plan_index.leftovers(out, texts) if whole else Leftovers()
     # A refusal may be a slip: no plan is removed because of it, and none leaves the index.
@@ -131,19 +133,6 @@ def _wanted(models: Sequence[str], asked: AskedPairs) -> tuple[Library, list[job
     if asked.prefill or asked.decode or not all(is_path(model) for model in models):
         raise click.UsageError("give --prefill SIDE and --decode SIDE, or a deployment file without them")
     return *jobs.opened([*map(Path, models)], asked.options, asked.layouts), True
-
-
-def _run_all(
-    library: Library, wanted: Sequence[jobs.PairJob], deployments: Sequence[str], layouts: Sequence[Path]
-) -> jobs.CompileOutcome:
-    """Compile all pairs of deployments. Errors in these have their places, as `kvplan check` reports them."""
-    try:
-        return jobs.run(library, wanted, watched)
-    except (BadInput, DslError):
-        files = [*map(Path, deployments)]
-        if errors := check_deployments(deployments_in(files, layouts), files, layouts):
-            raise DslError(*errors) from None
-        raise
 
 
 def _say(form: str, report: CompileReport) -> None:

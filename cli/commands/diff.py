@@ -8,10 +8,12 @@ from pathlib import Path
 import click
 
 from kvplan.cli import errors as failure
+from kvplan.cli.commands.check import faults_in_deployments
 from kvplan.cli.fleets import EtcdAccess, engines_of, etcd_options, places_of
 from kvplan.cli.options import format_option, layouts_option, leave_out
 from kvplan.cli.progress import watched
 from kvplan.cli.terminal import width
+from kvplan.dsl.named import is_layout_file
 from kvplan.review import judge, reports
 from kvplan.review.markdown import markdown
 from kvplan.review.rollout import fleet_rollout
@@ -63,7 +65,8 @@ def command(
         leave_out("these are of the etcd of --fleet", etcd.given())
     policy = judge.policy(fail_on, cost_growth, accept)
     engines = engines_of(places_of(fleet), etcd) if fleet else None
-    found = compared(old, new, layouts, engines is not None, watched)
+    with faults_in_deployments([Path(name) for name in (old, new) if is_layout_file(name)], layouts):
+        found = compared(old, new, layouts, engines is not None, watched)
     judgement = judge.judged(found.review, policy)
     rollout = None if engines is None else fleet_rollout(engines, found.review, found.before, found.after)
     if review:

@@ -283,6 +283,28 @@ def test_a_copy_that_goes_leaves_its_plan(repository: Path) -> None:
     assert (said.exit_code, "mini/chat (was copy)" in said.stdout) == (0, True)
 
 
+@pytest.mark.parametrize(
+    ("typo", "code"),
+    [
+        ('decode: ["tp=2,order=hdn"]', "S009"),
+        ("decode: [tpp=2]", "S005"),
+        ("decode: [tp=2], options: {elect: x}", "S015"),
+    ],
+)
+def test_an_error_in_a_deployment_has_its_place(repository: Path, typo: str, code: str) -> None:
+    """As `kvplan compile` prints it: with many pairs one would search."""
+    edit("decode: [tp=2]", typo, "deploy.yaml")
+    for old in ("plans", "git:HEAD:plans"):
+        said = run("diff", old, "deploy.yaml")
+        assert (said.exit_code, f": error[{code}]" in said.stderr, "^" in said.stderr) == (2, True, True)
+        assert said.stderr.startswith("deploy.yaml:6:")
+    assert run("diff", old, "deploy.yaml", "--format", "github").stderr.startswith("::error file=deploy.yaml,line=6,")
+    [fault] = json.loads(run("diff", old, "deploy.yaml", "--format", "json").stdout)["error"]["diagnostics"]
+    assert (fault["path"], fault["line"]) == ("deploy.yaml", 6)
+    # An error elsewhere is not hidden.
+    assert "error[S021]" in run("diff", "no-such", "deploy.yaml").stderr
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_one_plan_is_not_compared_with_several(repository: Path, turned: bool) -> None:
     """All others would count as removed, or as new."""
