@@ -251,7 +251,30 @@ def test_the_action_reviews_plans_that_nobody_committed(runner: Runner, tmp_path
     assert "2 plans: 1 stale, 1 up to date" in summary
     assert "the same command without --check" in summary
     assert "\nstale: plans/ours/chat.py\n" in summary
-    assert "\nto write them: kvplan compile deploy.yaml -o plans --layouts layouts" in summary
+    assert "\nto write them: kvplan compile deploy.yaml -o plans --layouts layouts --prune" in summary
+
+
+def test_the_command_of_the_action_makes_it_pass_once_a_pair_is_removed(runner: Runner, tmp_path: Path) -> None:
+    """The plan of that pair goes, too."""
+    edited = (runner.folder / "deploy.yaml").read_text().splitlines(keepends=True)
+    (runner.folder / "deploy.yaml").write_text("".join(line for line in edited if "batch" not in line))
+    assert runner.run() == 1
+    command = re.search(r"^to write them: (.*)$", (tmp_path / "summary").read_text(), re.MULTILINE)
+    assert command
+    subprocess.run(command[1], shell=True, cwd=runner.folder, env=runner.environment, check=True, capture_output=True)
+    runner.values["inputs.fail-on"] = "LAYOUT"
+    assert runner.run() == 0, runner.said
+
+
+def test_an_error_takes_the_place_of_an_earlier_review(runner: Runner, tmp_path: Path) -> None:
+    """It would stay on the pull request, and look current."""
+    deployment(runner.folder, "tp=1,order=ndh")
+    assert runner.run() == 2
+    assert "::error file=deploy.yaml,line=5," in runner.said
+    summary = (tmp_path / "summary").read_text()
+    assert summary.startswith("<!-- kvplan: deploy.yaml -->\n### Plans: kvplan diff has no answer\n")
+    assert "error[S009]" in summary
+    assert "--field body=@" in (tmp_path / "calls").read_text()
 
 
 @pytest.mark.full
