@@ -207,7 +207,7 @@ def _shared(pair: PairReview, stay: Sequence[PlanFile]) -> tuple[SharedSide, ...
 
 
 def _engine(plan: Plan, side: str) -> tuple[object, ...]:
-    """What an engine of a side is to plans: its memory, and the options of those that it looks for."""
+    """The identity of an engine of a side to plans: its memory, and the options of those that it looks for."""
     return plan.model_digest, getattr(plan, side).digest, plan.options
 
 

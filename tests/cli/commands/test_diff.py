@@ -292,7 +292,7 @@ def test_a_copy_that_goes_leaves_its_plan(repository: Path) -> None:
     ],
 )
 def test_an_error_in_a_deployment_has_its_place(repository: Path, typo: str, code: str) -> None:
-    """As `kvplan compile` prints it: with many pairs one would search."""
+    """The place is the one that `kvplan compile` prints: with many pairs one would search."""
     edit("decode: [tp=2]", typo, "deploy.yaml")
     for old in ("plans", "git:HEAD:plans"):
         said = run("diff", old, "deploy.yaml")
