@@ -32,6 +32,8 @@ PLACE = "kv_connector_extra_config"
 # The environment variable that sets `strict` for a whole fleet.
 STRICT = "KVPLAN_STRICT"
 NONE: Mapping[str, str] = MappingProxyType({})
+# Keys of other connectors that have another name here, each with that name.
+RENAMED = {"kv_lease_duration": "lease_s", "decoder_kv_blocks_ttl": "lease_s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,8 @@ def read_config(
     known = [each.name for each in fields(ConnectorConfig) if each.name not in unread]
     for name in given:
         if name not in known:
-            raise ConnectorError("I001", f"{place} has {name!r}", unread.get(name) or nearest(str(name), known))
+            help = unread.get(name) or nearest(RENAMED.get(name, str(name)), known)
+            raise ConnectorError("I001", f"{place} has {name!r}", help)
     values: dict[str, object] = {name: READERS[name](f"{place}: {name}", value) for name, value in given.items()}
     values["strict"] = bool(values.get("strict")) or _strict_everywhere(environment)
     values.setdefault("port", 0 if is_loopback_host(str(values.get("host", HOST))) else port)
@@ -138,6 +141,7 @@ def read_config(
     _check_keys(config, place)
     _check_url(config, place)
     _check_fleet(config, place)
+    _check_hold(config, "hold_s" in given, place)
     return config
 
 
@@ -198,6 +202,13 @@ def _check_fleet(config: ConnectorConfig, place: str) -> None:
     if bool(config.fleet_cert) != bool(config.fleet_cert_key):
         help = 'give "fleet_cert" and "fleet_cert_key", or neither'
         raise ConnectorError("I002", f"{place} has one of fleet_cert and fleet_cert_key", help)
+
+
+def _check_hold(config: ConnectorConfig, given: bool, place: str) -> None:
+    """Raises ConnectorError for a given `hold_s` that is longer than the whole load may take."""
+    if given and config.hold_s > config.timeout_s:
+        what = f"{place} has hold_s {config.hold_s:g}, and loads must end within timeout_s {config.timeout_s:g}"
+        raise ConnectorError("I002", what, "give a hold_s of at most timeout_s, or raise timeout_s")
 
 
 def _text(name: str, value: object) -> str:

@@ -170,13 +170,16 @@ def _late(load: Load) -> DeadlineError:
     unconfirmed = [part for part in load.parts if part.phase is not Phase.CONFIRMED or not part.placed]
     # A worker that has sent all waits for the others: these are why it is late.
     waiting = [part for part in unconfirmed if part.phase is not Phase.ARRIVED or not part.placed] or unconfirmed
-    text = ", ".join(f"prefill worker {part.worker} {_state(part)}" for part in waiting)
+    text = ", ".join(f"prefill worker {part.worker} {_state(load, part)}" for part in waiting)
     return DeadlineError(f"request {load.request.id} did not end within {load.deadline - load.began:g} s: {text}")
 
 
-def _state(part: LoadPart) -> str:
+def _state(load: Load, part: LoadPart) -> str:
     if part.not_held and part.phase is Phase.CLAIMING:
         return "does not hold it"
+    if part.phase is Phase.MOVING and load.in_chunks(part):
+        # Decode does not know which: chunks move, or are written, as prefill computes them.
+        return f"{WAITS_FOR[part.phase]}, or has not computed all of it yet"
     copied = part.phase > Phase.MOVING and not part.placed
     return WAITS_FOR[part.phase] + (", and its bytes are still being copied from the stage" if copied else "")
 

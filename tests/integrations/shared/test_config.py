@@ -120,6 +120,18 @@ def test_an_unknown_key_is_named_with_the_nearest_one() -> None:
     assert caught.value.code == "I001"
 
 
+@pytest.mark.parametrize("key", ["kv_lease_duration", "decoder_kv_blocks_ttl"])
+def test_a_key_of_vllm_s_own_connector_is_answered_with_the_one_here(key: str) -> None:
+    with pytest.raises(ConnectorError, match=f"I001: .*'{key}'.*did you mean 'lease_s'"):
+        read_config({key: 30})
+
+
+def test_a_hold_is_not_waited_for_longer_than_for_the_whole_load() -> None:
+    with pytest.raises(ConnectorError, match=r"I002: .*hold_s 300.*timeout_s 120"):
+        read_config({"hold_s": 300})
+    assert read_config({"timeout_s": 5}).timeout_s == read_config({"timeout_s": 5, "hold_s": 5}).hold_s == 5.0
+
+
 @pytest.mark.parametrize(
     "more",
     [

@@ -172,6 +172,21 @@ def test_a_frozen_peer_meets_the_deadline_and_its_blocks_the_quarantine(pair: Wo
     move(pair, ask(pair, (0, 12), name="after"))
 
 
+def test_a_push_of_what_is_not_computed_is_not_blamed_on_the_network() -> None:
+    made = world(Shape(1), Shape(1), mode="push")
+    request = ask(made, (0, 12))
+
+    class Computing:
+        def query(self) -> bool:
+            return False
+
+    made.prefill[0].hold(request.id, request.prefill, after=Computing())
+    late = made.decode[0].submit(request, 0.3)
+    with pytest.raises(errors.DeadlineError, match=r"still on their way, or has not computed all of it yet$"):
+        late.wait()
+    made.close()
+
+
 def test_a_transfer_has_its_deadline_before_it_begins(pair: World) -> None:
     transfer = pair.decode[0].submit(ask(pair, (0, 12)), 5, wait=2)
     assert (transfer.deadline - transfer.began, transfer.hold_within) == pytest.approx((5, 2))
