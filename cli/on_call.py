@@ -13,6 +13,9 @@ TABLE = re.compile(r"^\| seen \| means \| do \|\n\|[-|]+\|\n((?:\|.*\n)+)", re.M
 METRICS = re.compile(r"^\| `(\w+:\w+)` \| (.*) \|$", re.MULTILINE)
 ALERT = re.compile(r"\{alert: (\w+), expr: '(.*?)'[,}]")
 CODE, SERIES, QUOTED = re.compile(r"\b[A-Z]\d{3}\b"), re.compile(r"(?:\w+:)?kvplan_\w+"), re.compile(r"`([^`]+)`")
+WORD = re.compile(r"\w+")
+# A line of the log has a blank or a value; a name has neither.
+LINE = re.compile(r" |^\w+=")
 # The suffixes that Prometheus adds to the names of counters and histograms.
 ADDED = re.compile(r"_(total|created|bucket|sum|count)$")
 LINK = re.compile(r"\[([^]]+)\]\(([^)]*)\)")
@@ -46,16 +49,17 @@ def engine_metrics() -> dict[str, str]:
 
 
 def signs_of(what: str) -> list[Sign]:
-    """Return the rows that name a code or a metric, or what a line of the log or an alert's condition names.
+    """Return the rows that have a name or words as they are, and those that fit a line or an alert's condition best.
 
-    Rows with the most words of the line come alone, except for what they do not name.
+    A line or a condition has the rows of each code, metric and event that it names.
     """
-    asked = _names(alerts().get(alert(what), what)) | {plain_name(what)}
-    shared = {sign: sum(phrase in what for phrase in _phrases(sign)) for sign in signs()}
-    most = max(shared.values())
-    best = [sign for sign, count in shared.items() if count == most > 0]
-    asked -= {name for sign in best for name in _names(sign.seen)}
-    return [sign for sign in signs() if sign in best or asked & _names(sign.seen)]
+    text = alerts().get(alert(what), what)
+    rows: dict[str, list[Sign]] = {}
+    for sign in signs():
+        for name in _named(sign, text):
+            rows.setdefault(name, []).append(sign)
+    best = {sign for found in rows.values() for sign in _fitting(found, text)}
+    return [sign for sign in signs() if sign in best or _has(sign, what)]
 
 
 def plain_name(name: str) -> str:
@@ -72,6 +76,31 @@ def event(line: str) -> str:
     """Return the longest event or words of an error that a line of the log has, as a row names them; else the line."""
     quoted = {name for sign in signs() for name in _phrases(sign)}
     return max((name for name in quoted if name in line), key=len, default=line)
+
+
+def _has(sign: Sign, what: str) -> bool:
+    """Whether the first column of a row has a name, or words beside each other."""
+    words = LINE.search(what) and what in sign.seen.replace("`", "")
+    return plain_name(what) in _names(sign.seen) or bool(words)
+
+
+def _named(sign: Sign, text: str) -> set[str]:
+    """Return the codes and metrics of a row that a text names, and the row's events that it has."""
+    return _names(sign.seen) & _names(text) | {name for name in _phrases(sign) if " " in name and name in text}
+
+
+def _fitting(rows: list[Sign], text: str) -> list[Sign]:
+    """Return the rows that fit a text best."""
+    most = max(_fit(sign, text) for sign in rows)
+    return [sign for sign in rows if _fit(sign, text) == most]
+
+
+def _fit(sign: Sign, text: str) -> tuple[int, int, bool]:
+    """Return how well a row fits a text: by its phrases, by its other words; and a row without phrases needs none."""
+    phrases = _phrases(sign)
+    rest = QUOTED.sub(lambda name: "" if " " in name[1] else name[1], sign.seen)
+    others = set(WORD.findall(rest)) & set(WORD.findall(text))
+    return sum(phrase in text for phrase in phrases), len(others), not phrases
 
 
 def _phrases(sign: Sign) -> list[str]:

@@ -84,7 +84,7 @@ def _explain(what: str, asked: AskedPairs, worker: int) -> dict[str, Any]:
     if code := what.upper() if CODE.fullmatch(what) else _code_of(what):
         asked.leave_out(f"{what} is a code")
         return explain_code(code)
-    if on_call.alert(what) or (" " in what and on_call.signs_of(what)):
+    if on_call.alert(what) or (on_call.LINE.search(what) and on_call.signs_of(what)):
         asked.leave_out(f"{what} is an alert, or a line of the log")
         return explain_seen(what)
     if what.rpartition(":")[2].startswith(METRIC) and not is_path(what):

@@ -462,6 +462,38 @@ def test_a_line_of_the_log_has_only_the_rows_whose_words_it_has() -> None:
     assert [row[:26] for row in seen(late)] == ["R046, `has ended (expired)", "`vllm:kvplan_num_failed_lo"]
 
 
+@pytest.mark.parametrize(
+    "words", ["blocks of an engine's prefill stay occupied", "engine's prefill stay", "prefill stay"]
+)
+def test_a_row_is_found_by_words_of_what_is_seen(words: str) -> None:
+    assert seen(words) == ["blocks of an engine's prefill stay occupied"]
+
+
+@pytest.mark.parametrize(
+    "words", ["why=expired", "freed early with `why=expired`".replace("`", ""), "KvplanFreedEarly"]
+)
+def test_what_expired_has_not_the_row_of_what_was_withdrawn(words: str) -> None:
+    (row,) = seen(words)
+    assert "`has ended (expired)`" in row
+
+
+def test_words_that_several_rows_have_find_each() -> None:
+    assert [row[:6] for row in seen("freed early")] == ["R046, ", "`block", "`item "]
+
+
+def test_words_of_one_event_do_not_find_the_row_of_another() -> None:
+    (row,) = seen("item freed early request=x why=expired")
+    assert "`item freed early`" in row
+    (row,) = seen("request a: blocks freed early (expired)")
+    assert "`has ended (expired)`" in row
+
+
+def test_a_row_with_a_phrase_needs_it_if_another_row_of_the_code_needs_none() -> None:
+    lost = 'load failed request=r error="R044: request r: the connection to tcp://10.0.0.1:7600 is lost: connect again"'
+    assert [row[:16] for row in seen(lost)] == ["R031, R032, R044", "`vllm:kvplan_num"]
+    assert len(seen("R044")) == 2
+
+
 def test_words_of_a_line_need_no_quotes() -> None:
     assert seen("blocks", "freed", "early", "request=a", "why=expired") == seen("blocks freed early why=expired")
 
