@@ -10,6 +10,7 @@ from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.files.rule_check import check_kind, check_own, check_words, listed_slips
 from kvplan.dsl.files.static_check import doubts_of
 from kvplan.dsl.files.tile_check import tile_error
+from kvplan.dsl.lacking import lacking_words
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.library import Library, load_good
 from kvplan.dsl.rules.rule import over
@@ -125,13 +126,14 @@ def _doubts(library: Library, path: Path) -> list[Diagnostic]:
 def model_doubts(library: Library, model: Model, engines: Sequence[Engine]) -> list[Diagnostic]:
     """The warnings about a model, beyond the doubts that its file keeps.
 
-    They are doubts of kinds (W002), failed expectations of engines (W003), and what layers store (W004 to W006).
+    They are doubts of kinds (W002), failed expectations of engines (W003), what layers store (W004 to W006), and
+    words that rules read (W008).
     """
     kinds = {cache.kind: library.kind(cache.kind) for cache in model.caches.values()}
     numbers = [
         doubt for cache in model.caches.values() for doubt in doubts_of(kinds[cache.kind], cache, model.values, engines)
     ]
-    return [*_dtype_doubts(model), *numbers, *layer_warnings(model, kinds)]
+    return [*_dtype_doubts(model), *numbers, *layer_warnings(model, kinds), *lacking_words(model, kinds, engines)]
 
 
 def _dtype_doubts(model: Model) -> list[Diagnostic]:

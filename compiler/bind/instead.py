@@ -14,6 +14,7 @@ from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr, Number, SizeSet, Text, Value
 from kvplan.dsl.schema.engine import Engine, Instead
 from kvplan.dsl.schema.model import Cache, Model
+from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.text.diagnostics import listed
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def _replaced(library: Library, engine: Engine, model: Model, cache: Cache, env:
     rule = next((rule for rule in rules if value_of(rule.when, exprs, outer) is True), None)
     if rule is None:
         return None
+    _check_given(engine, model, cache, rule, {**exprs, **outer})
     _check(engine, model, rule, exprs, outer)
     reason = _reason(engine, model, rule, env)
     if not rule.kind:
@@ -108,6 +110,15 @@ def _reason(engine: Engine, model: Model, rule: Instead, env: Env) -> str:
     asked = frozenset[str]().union(*(option.default.names for option in options if option.default))
     words = [f"{name} {value}" for name, value in model.values.items() if name in asked]
     return f"{rule.when.text} for {listed(words, 'and')}" if words else rule.when.text
+
+
+def _check_given(engine: Engine, model: Model, cache: Cache, rule: Instead, known: Container[str]) -> None:
+    """Refuse (C110) a rule that reads a word which the model's file does not give."""
+    lacking = [word for word in WORDS if word in rule.read and word not in known]
+    if lacking:
+        said = f"{model.name} on {engine.name}: it stores {rule.kind} in place of cache {str(cache.name)!r}"
+        words = listed(lacking, "and")
+        raise Refused("C110", f"{said}, and the layout lacks {words}", f"give {words} in {cache.span.path}")
 
 
 def _check(engine: Engine, model: Model, rule: Instead, exprs: Mapping[str, Expr], env: Env) -> None:

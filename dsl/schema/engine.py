@@ -169,6 +169,13 @@ class Instead(FormKeys):
         ListShape(REQUIRE), "conditions over the same names without which a side is refused then"
     )
 
+    @property
+    def read(self) -> frozenset[str]:
+        """The names that the rule reads where it applies."""
+        return frozenset[str]().union(
+            *(expr.names for expr in self.params.values()), *(n.that.names for n in self.needs)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class DumpRules(FormKeys):

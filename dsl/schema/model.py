@@ -110,7 +110,9 @@ class ModelVariant(DocumentKeys):
         "keys of a checkpoint's configuration by which the model is known, each with its value or a list of values",
     )
     dtype: str = key(DTYPE, "element type of the model; an engine's cache type defaults to it", required=True)
-    query_heads: int | None = key(WholeShape(), "against it engines check sharding; without it they do not")
+    query_heads: int | None = key(
+        WholeShape(), "its attention heads, against which engines check sharding; some keep so many in place of latents"
+    )
     checkpoint: Checkpoint = key(
         CHECKPOINT,
         "what the checkpoint calls itself, for engines that decide by it how they store a cache; without it an engine"

@@ -130,3 +130,16 @@ def test_a_layout_that_does_not_say_what_heads_need_is_refused(tmp_path: Path) -
     side = {"architectures": ["MiniCPM3ForCausalLM"], "model_type": "minicpm3", "qk_nope_head_dim": None}
     with pytest.raises(Refused, match=r"C110: mine on vllm: it keeps the keys .* add nope"):
         bound(tmp_path, "tp=1", **side)
+
+
+def test_a_layout_that_does_not_say_how_many_heads_is_refused_by_its_own_file(tmp_path: Path) -> None:
+    bound(tmp_path, "tp=1", architectures=["MiniCPM3ForCausalLM"], model_type="minicpm3")
+    path = tmp_path / "mine.yaml"
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if not line.startswith("query_heads")))
+    known = load([path])
+    with pytest.raises(
+        Refused, match=r"C110: mine on vllm: .* cache 'attention', and the layout lacks query_heads"
+    ) as e:
+        bind(known, known.model("mine"), "tp=1")
+    assert e.value.help.startswith("give query_heads in ")
+    assert e.value.help.endswith("mine.yaml")

@@ -137,3 +137,25 @@ def test_no_shipped_model_has_unexpected_numbers() -> None:
     assert paths
     assert [one for one in doubts(paths) if one.code in ("W002", "W003")] == []
     assert load().mesh_axes >= {"tp", "pp", "pcp", "dcp"}
+
+
+@pytest.mark.parametrize(
+    ("cache", "codes"),
+    [
+        ("kind: gqa, heads: 8, dim: 128", ["W008"]),
+        ("kind: mla, latent: 512, rope: 64, nope: 128", ["W008"]),
+        ("kind: gdn, key_heads: 16, value_heads: 32, key_dim: 128, conv: 4", []),
+    ],
+)
+def test_a_word_that_rules_read_and_the_model_lacks_is_a_warning(write: Write, cache: str, codes: list[str]) -> None:
+    path = write("tiny.yaml", MODEL.replace("CACHE", cache).replace("query_heads: 32\n", ""))
+    found = doubts([path])
+    assert [one.code for one in found] == codes
+    assert all("lacks 'query_heads', which rules about a read" in one.message for one in found)
+    assert all(one.help == "add query_heads: …" for one in found)
+    done = CliRunner().invoke(main, ["doctor", *_config(write), "--layout", str(path), "--no-machine"])
+    assert ("(W008)" in done.output) == bool(codes)
+
+
+def _config(write: Write) -> list[str]:
+    return [str(write("config.json", '{"model_type": "tiny", "num_hidden_layers": 2, "num_attention_heads": 32}'))]
