@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.compiler.api import compile_bound, faster, path, side_of
 from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bind.instead import stored_values
 from kvplan.compiler.bind.key import is_usual
 from kvplan.compiler.bind.mesh import mesh_sizes
-from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.bind.require import applied
 from kvplan.compiler.bound import BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
@@ -80,7 +80,7 @@ def overruled(side: ExaminedSide, words: Mapping[str, Value]) -> Iterator[tuple[
     by_name = (name for name, default in defaults.items() if default.names.intersection(CHECKPOINT.known))
     for name in (name for name in by_name if name in given and name not in settings):
         rest = {key: value for key, value in given.items() if key != name}
-        said, taken = (option_values(side.library, side.engine, named, each)[name] for each in (given, rest))
+        said, taken = (stored_values(side.library, side.engine, named, each)[name] for each in (given, rest))
         if said != taken:
             yield f"{name}={as_written(said)}", f"{name}={as_written(taken)}"
 
@@ -126,7 +126,7 @@ def unsupported(side: ExaminedSide, part: str) -> str:
         return f"one engine of {side.engine.name} either prefills or decodes"
     given = parse_side(side.text)
     given.pop("engine", None)
-    env = {**option_values(side.library, side.engine, side.model, given), DECODES: part != "prefill"}
+    env = {**stored_values(side.library, side.engine, side.model, given), DECODES: part != "prefill"}
     whole = {cache.name: {**env, WHOLE: cache.needs.whole} for cache in side.bound.caches}
     rules = applied(serve.require, side.bound.caches, env, whole)
     broken = [filled(rule.say, known) for rule, known, _ in rules if evaluate(rule.that, known) is not True]
@@ -206,7 +206,7 @@ def _settings(side: ExaminedSide, serve: Serve, digest: str) -> list[tuple[Setti
     given = parse_side(side.text)
     given.pop("engine", None)
     sizes = mesh_sizes(side.engine, given)
-    env = option_values(side.library, side.engine, side.model, given)
+    env = stored_values(side.library, side.engine, side.model, given)
     said = [name for name in serve.settings if name in given and sizes.get(name) != 1]
     said = [name for name in said if not serve.settings[name].argument or not is_usual(side.engine.options[name], env)]
     said += [

@@ -55,13 +55,12 @@ def errors_of(library: Library, path: Path) -> list[Diagnostic]:
     file_type, name = identify(sink, document)
     if file_type and name:
         guarded(sink, partial(library.parse, sink, file_type, document, name))
-    return (
-        sink.errors
-        or _word_errors(library, path)
-        or _match_errors(library, path)
-        or _name_errors(library, path)
-        or _tile_errors(library, path)
-    )
+    return sink.errors or own_errors(library, path) or _tile_errors(library, path)
+
+
+def own_errors(library: Library, path: Path) -> list[Diagnostic]:
+    """The errors of a file that is read well, in what it says to rules of others."""
+    return _word_errors(library, path) or _match_errors(library, path) or _name_errors(library, path)
 
 
 def _word_errors(library: Library, path: Path) -> list[Diagnostic]:
@@ -76,10 +75,10 @@ def _word_errors(library: Library, path: Path) -> list[Diagnostic]:
 def _match_errors(library: Library, path: Path) -> list[Diagnostic]:
     """The errors for models in a file whose `match` has no key that decides, so that it is never found (K002)."""
     sink = Sink()
-    for keys in (keys for reading in library.readings.values() if (keys := reading.match)):
-        for model in library.models_of(path):
-            if model.match and not {*keys} & {*model.match}:
-                key = next(iter(model.match))
+    for match in (model.match for model in library.models_of(path) if model.match):
+        for keys in (keys for reading in library.readings.values() if (keys := reading.match)):
+            if not {*keys} & {*match}:
+                key = next(iter(match))
                 message = f"match has neither {listed(keys, 'nor')}, by which configurations are found"
                 sink.add("K002", message, key.span, help=nearest(key, keys))
     return list(dict.fromkeys(sink.errors))

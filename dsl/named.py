@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from kvplan.dsl.check import own_errors
 from kvplan.dsl.files import deployment
 from kvplan.dsl.files.folders import folder_files
 from kvplan.dsl.library import Library, load
@@ -46,12 +47,19 @@ def libraries(models: Sequence[str], layouts: Sequence[Path] = ()) -> tuple[Libr
     """
     paths = [_file(model) for model in models if is_path(model)]
     found = load(paths, layouts)
+    if errors := [error for path in paths if _has_rules(found, path) for error in own_errors(found, path)]:
+        raise DslError(*errors)
     names = [name for model in models for name in names_of(found, model)]
     for name in names:
         if name not in found.models and _is_meant(Path(name)):
             _file(name)
     others = {path.stem for path in paths} - set(found.models)
     return found, [name for name in names if name not in others]
+
+
+def _has_rules(library: Library, path: Path) -> bool:
+    """Whether a model in a file has rules for configurations: only these are checked against those of others."""
+    return any("match" in model.given for model in library.models_of(path))
 
 
 def names_of(library: Library, model: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kvplan.compiler.bind.options import option_values
+from kvplan.compiler.bind.instead import stored_values
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.library import Library, load
@@ -71,7 +71,7 @@ def _known(library: Library, plan: Plan, change: Change, value: Value) -> tuple[
     given = parse_side(side.key)
     try:
         engine = library.engine(given.pop("engine", library.default_engine))
-        own = {**option_values(library, engine, library.model(plan.model), given), "engine": engine.name}
+        own = {**stored_values(library, engine, library.model(plan.model), given), "engine": engine.name}
     except (BadInput, Refused, DslError):
         return value, NO_WORDS
     said = as_written(own[name]) if value == DEFAULT and own.get(name) is not None else str(value)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvplan.compiler.bind.mesh import mesh_sizes
+from kvplan.compiler.bind.options import option_values
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.options import Env, read_option, value_of
 from kvplan.dsl.lang.evaluate import filled
@@ -78,6 +79,11 @@ def as_stored(library: Library, engine: Engine, model: Model, given: Mapping[str
     now = {name: found[name].now if name in found else cache for name, cache in model.caches.items()}
     kept = {name: cache for name, cache in now.items() if cache is not None}
     return StoredModel(model, replace(model, caches=kept), tuple(found.values()))
+
+
+def stored_values(library: Library, engine: Engine, model: Model, given: Mapping[str, str]) -> Env:
+    """Return the option values of a model as its engine stores it. Raises what `as_stored` and `option_values` do."""
+    return option_values(library, engine, as_stored(library, engine, model, given).model, given)
 
 
 def _replaced(library: Library, engine: Engine, model: Model, cache: Cache, env: Env) -> Replaced | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from kvplan.compiler.bind.mesh import mesh_sizes
@@ -13,6 +14,7 @@ from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.schema.kind import Kind, Param
 from kvplan.dsl.schema.model import Cache, Model
 from kvplan.dsl.schema.names import KERNELS
+from kvplan.dsl.text.diagnostics import listed
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -39,7 +41,18 @@ def _kernels(library: Library, engine: Engine, model: Model, env: Env) -> SizeSe
     kinds = {cache.name: library.kind(cache.kind) for cache in model.caches.values()}
     paged = [cache for cache in model.caches.values() if kinds[cache.name].store != "state"]
     sets = {str(cache.name): _accepted(engine, kinds[cache.name], cache, env) for cache in paged}
-    return common(engine, sets or {"": accepted(engine, "default", {}, env)})
+    return common(engine, sets or {"": accepted(engine, "default", {}, env)}, _unlike(paged, sets))
+
+
+def _unlike(caches: Sequence[Cache], sets: Mapping[str, SizeSet]) -> str:
+    """Say which parameters differ between two caches of one kind that share no block size; empty if none do."""
+    pairs = ((a, b) for a, b in combinations(caches, 2) if a.kind == b.kind and not sets[a.name] & sets[b.name])
+    for a, b in pairs:
+        texts = [{name: expr.text for name, expr in cache.params.items()} for cache in (a, b)]
+        names = sorted(name for name in {**a.params, **b.params} if texts[0].get(name) != texts[1].get(name))
+        if names:
+            return f"correct {listed(names, 'and')} of {a.name} and {b.name}, of kind {a.kind}, in {a.name.span.path}"
+    return ""
 
 
 def _accepted(engine: Engine, kind: Kind, cache: Cache, env: Env) -> SizeSet:

@@ -21,14 +21,17 @@ def accepted(engine: Engine, kind: str, params: Mapping[str, Expr], env: Env) ->
     return value
 
 
-def common(engine: Engine, sets: Mapping[str, SizeSet]) -> SizeSet:
-    """Return the sizes that the kernels of all these caches accept, `sets` by cache name. Raises Refused (C118)."""
+def common(engine: Engine, sets: Mapping[str, SizeSet], unlike: str = "") -> SizeSet:
+    """Return the sizes that the kernels of all these caches accept, `sets` by cache name. Raises Refused (C118).
+
+    `unlike` says which caches of one kind a model's file gives different parameters.
+    """
     found, *others = sets.values()
     for sizes in others:
         both = found & sizes
         if both is None:
             takes = ", ".join(f"{name}: {sizes}" for name, sizes in sets.items())
             said = f"no block size suits the attention kernels of all caches on {engine.name} ({takes})"
-            raise Refused("C118", said, "correct `kernels` in the engine's file")
+            raise Refused("C118", said, unlike or "correct `kernels` in the engine's file")
         found = both
     return found

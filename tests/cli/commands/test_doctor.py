@@ -895,3 +895,34 @@ def test_no_configuration_contradicts_its_own_layout(config: str) -> None:
     unlike = new_model.made(library, CONFIGS / f"{config}.json").unlike(library, config)
     # A configuration does not say which of its layers a draft is like.
     assert [each for each in unlike if each.sure or each.about != DRAFTED] == []
+
+
+def test_what_check_refuses_in_a_match_doctor_and_compile_refuse(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "kvplan: 1\nmodel: mine\ntitle: Mine\ndtype: bf16\nquery_heads: 8\nlayers: 2\n"
+        "match: {architecture: MineForCausalLM}\ncaches: {a: {kind: gqa, layers: all, heads: 8, dim: 64}}\n"
+    )
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 2, "num_attention_heads": 8, "hidden_size": 512}')
+    config, layout = str(tmp_path / "config.json"), str(tmp_path / "mine.yaml")
+    sides = ("--prefill", "tp=2", "--decode", "tp=2", "-o", str(tmp_path / "plans"))
+    for words in (
+        ["check", layout],
+        ["doctor", config, "--layout", layout, "--no-machine"],
+        ["compile", layout, *sides],
+    ):
+        done = CliRunner().invoke(main, words)
+        assert (done.exit_code, "error[K002]" in done.output) == (2, True), done.output
+        assert "did you mean 'architectures'?" in done.output
+
+
+def test_caches_that_a_side_does_not_store_do_not_end_the_examination(tmp_path: Path) -> None:
+    """Where latents are kept as heads, the model's indexers are not stored, and their blocks are nobody's concern."""
+    (tmp_path / "mine.yaml").write_text(
+        "kvplan: 1\nmodel: mine\ntitle: Mine\ncheckpoint: {architecture: Mine, model_type: mine}\ndtype: bf16\n"
+        "query_heads: 8\nlayers: 2\ncaches:\n  a: {kind: mla, layers: all, latent: 64, rope: 16, nope: 16}\n"
+        "  b: {kind: indexer, layers: [0], dim: 128}\n  c: {kind: indexer, layers: [1], dim: 128, record: bf16}\n"
+    )
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 2, "num_attention_heads": 8, "hidden_size": 512}')
+    words = ["doctor", str(tmp_path / "config.json"), "--layout", str(tmp_path / "mine.yaml"), "--no-machine"]
+    done = CliRunner().invoke(main, words)
+    assert ("C118" in done.output, "THIS SIDE" in done.output) == (False, True), done.output

@@ -114,3 +114,15 @@ def test_errors_in_the_file_have_their_place(kernels: str, code: str, tmp_path: 
 )
 def test_what_two_sets_have_in_common(one: SizeSet, other: SizeSet, both: SizeSet | None) -> None:
     assert (one & other, other & one) == (both, both)
+
+
+def test_caches_of_one_kind_that_share_no_block_are_the_model_s_to_correct(tmp_path: Path) -> None:
+    more = (
+        "  keys: {kind: indexer, layers: layer < 2, dim: 128}\n  others: {kind: indexer, layers: layer >= 2, dim: 128"
+    )
+    (tmp_path / "two.yaml").write_text(f"{MODEL}{more}, record: bf16}}\n")
+    library = load([tmp_path / "two.yaml"])
+    with pytest.raises(Refused, match="no block size suits") as caught:
+        bind(library, library.model("two"), "tp=2")
+    assert caught.value.help.startswith("correct record of keys and others, of kind indexer, in ")
+    assert caught.value.help.endswith("two.yaml")
