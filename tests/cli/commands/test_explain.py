@@ -278,6 +278,7 @@ def test_a_kind_is_found_by_other_names() -> None:
     assert "= did you mean 'gqa'? mha is gqa with as many KV heads as query heads" in run("mha").stderr
     assert "= did you mean 'gqa'?" in run("GQA").stderr
     assert answer("gqa")["other_names"]["mqa"] == "gqa with one KV head"
+    assert "= did you mean 'gqa'? sliding_window is gqa with a `window`" in run("sliding_window").stderr
     assert "  mqa                gqa with one KV head" in run("gqa").stdout
 
 
