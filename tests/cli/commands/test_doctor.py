@@ -849,11 +849,11 @@ def test_a_record_that_no_side_can_change_is_a_doubt(tmp_path: Path) -> None:
     assert "record of full: the side's kv_dtype as " in str(told["doubts"])
 
 
-def test_missing_query_heads_are_noted(tmp_path: Path) -> None:
+def test_missing_query_heads_are_a_doubt_and_noted(tmp_path: Path) -> None:
     path = Path(own(tmp_path))
     path.write_text(path.read_text().replace("query_heads: 32\n", ""))
     told = answer("gemma-3-27b.json", "--layout", str(path))["model"]
-    assert not told["doubts"]
+    assert [each for each in told["doubts"] if "lacks 'query_heads'" in each] == told["doubts"] != []
     notes = [each for each in told["notes"] if each.startswith("query_heads: 32 in ")]
     assert notes[0].endswith(", none in mine")
 
