@@ -916,7 +916,7 @@ def test_what_check_refuses_in_a_match_doctor_and_compile_refuse(tmp_path: Path)
 
 
 def test_caches_that_a_side_does_not_store_do_not_end_the_examination(tmp_path: Path) -> None:
-    """Where latents are kept as heads, the model's indexers are not stored, and their blocks are nobody's concern."""
+    """If latents are kept as heads, the model's indexers are not stored, and their blocks are nobody's concern."""
     (tmp_path / "mine.yaml").write_text(
         "kvplan: 1\nmodel: mine\ntitle: Mine\ncheckpoint: {architecture: Mine, model_type: mine}\ndtype: bf16\n"
         "query_heads: 8\nlayers: 2\ncaches:\n  a: {kind: mla, layers: all, latent: 64, rope: 16, nope: 16}\n"
