@@ -214,8 +214,8 @@ class DeadlineError(RequestError):
     """The transfer timed out: it did not end before its deadline.
 
     The message says what each prefill worker still owed. If one has not confirmed that it holds all of the request,
-    the tokens are not computed yet: give slow prefill more time. If bytes are still on their way, check the
-    network. A retry is safe.
+    the tokens are not computed yet: give slow prefill more time. If bytes are still on their way and all is computed,
+    check the network. A retry is safe.
     """
 
     code = "R043"
