@@ -826,9 +826,9 @@ def test_weights_of_32_bits_may_be_served_with_16(tmp_path: Path) -> None:
 
 def test_a_key_of_match_that_the_configuration_lacks_is_noted(tmp_path: Path) -> None:
     path = Path(own(tmp_path))
-    path.write_text(path.read_text() + "match: {archtectures: Gemma3ForCausalLM}\n")
+    path.write_text(path.read_text() + "match: {architectures: Gemma3ForCausalLM, kv_lora_rank: 512}\n")
     notes = answer("gemma-3-27b.json", "--layout", str(path))["model"]["notes"]
-    assert [note for note in notes if note.startswith("archtectures of match: nothing in ")]
+    assert [note for note in notes if note.startswith("kv_lora_rank of match: nothing in ")]
 
 
 def test_needs_that_move_more_than_layers_read_are_noted(tmp_path: Path) -> None:
