@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -221,12 +222,8 @@ class DecodeSide:
 
     def _release(self, order: LoadOrder) -> None:
         """Tell prefill to free its blocks, because the request moves nothing. If that fails, a lease ends the hold."""
-        try:
-            transfer = self._submit(order, Request(order.remote.held_name, (0, 0), {}, {}))
-        except Exception as error:  # See `PrefillSide._hold`.
-            logs.event(logs.INFO, "prefill not told", **_names(order), error=error)
-            return
-        transfer.on_end(partial(_log_untold, order))
+        release = Request(order.remote.held_name, (0, 0), {}, {})
+        tell(partial(self._submit, order, release), partial(_log_untold, order))
 
     def _end(self, order: LoadOrder, transfer: Transfer) -> None:
         """Record the end of a load, on the polling thread."""
@@ -246,14 +243,26 @@ class DecodeSide:
         return self.worker.connect_soon(remote.address, connect, key, self._mode, remote.engine or None)
 
 
-def untold(error: KvplanError | None) -> bool:
-    """Whether prefill may not know that a request moves nothing. With R046 or R048 it has answered, and holds none."""
-    return error is not None and not isinstance(error, LeaseError | WithdrawnError)
+def tell(submit: Callable[[], Transfer], untold: Callable[[Exception], None]) -> None:
+    """Submit a request that moves nothing. `untold` is called with an error after which its holder may not know that.
+
+    With R046 or R048 the holder has answered, and holds nothing.
+    """
+    try:
+        transfer = submit()
+    except Exception as error:  # See `PrefillSide._hold`.
+        untold(error)
+        return
+    transfer.on_end(partial(_report, untold))
 
 
-def _log_untold(order: LoadOrder, transfer: Transfer) -> None:
-    if untold(transfer.error):
-        logs.event(logs.INFO, "prefill not told", **_names(order), error=transfer.error)
+def _report(untold: Callable[[Exception], None], transfer: Transfer) -> None:
+    if transfer.error is not None and not isinstance(transfer.error, LeaseError | WithdrawnError):
+        untold(transfer.error)
+
+
+def _log_untold(order: LoadOrder, error: Exception) -> None:
+    logs.event(logs.INFO, "prefill not told", **_names(order), error=error)
 
 
 def _names(order: LoadOrder) -> dict[str, str]:

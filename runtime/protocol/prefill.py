@@ -113,10 +113,10 @@ class PrefillCore:
     def drop_engine(self, name: str) -> None:
         """Forget a decode engine. Raises HandshakeError if the engine has no reader."""
         readers = [reader for reader in self.state.sessions if reader.name == name]
-        for reader in readers:
-            self.readers.drop(reader, "its engine was dropped")
         if not readers:
             raise HandshakeError(f"decode engine {name!r} is not connected")
+        for reader in readers:
+            self.readers.drop(reader, "its engine was dropped")
 
     def close(self) -> None:
         """Forget all readers and comparisons."""

@@ -2,7 +2,7 @@
 
 A write keeps no blocks. If the hold of its request ends first, the write stops, and what is still posted of it may
 read bytes that the engine has put there since. They are never used: only a write whose hold lasts is confirmed by
-Written, and the decode worker keeps its blocks in quarantine until it is told that the write has stopped.
+Written, and the decode worker keeps its blocks in quarantine until Stopped says that the write has ended.
 """
 
 from __future__ import annotations
@@ -120,6 +120,7 @@ class RequestWrites:
         given_up = [write for write in self._of(request) if write.reader.claimant.is_before(reader.claimant)]
         if not given_up:
             self._state.send(reader, Stopped(request, request in self._cut_off))
+        # All are marked first: stopping one that has not begun settles it, and `_forget` looks at the others.
         for write in given_up:
             write.given_up_by = reader
         for write in given_up:

@@ -11,7 +11,7 @@ from threading import Event
 from kvplan.integrations.shared.meetings import PrefillMeetings, trusted
 from kvplan.integrations.vllm.encoder.metadata import RemoteItem
 from kvplan.integrations.vllm.encoder.pool import PooledItem, blocks_of
-from kvplan.integrations.vllm.loads import LoadTimes, untold
+from kvplan.integrations.vllm.loads import LoadTimes, tell
 from kvplan.plan.block_tables import Tables
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.request import Request
@@ -93,12 +93,8 @@ class ItemTransfers:
 
     def let_go(self, remote: RemoteItem) -> None:
         """Tell the encode engine that an item is not needed. If that fails, a lease ends the hold."""
-        try:
-            transfer = self._submit(Request(remote.request, (0, 0), {}, {}), remote, None)
-        except Exception as error:  # See `fetch`.
-            logs.event(logs.INFO, "encode engine not told", request=remote.request, error=error)
-            return
-        transfer.on_end(partial(_log_untold, remote))
+        release = Request(remote.request, (0, 0), {}, {})
+        tell(partial(self._submit, release, remote, None), partial(_log_untold, remote))
 
     def arrived(self) -> list[tuple[PooledItem, Exception | None]]:
         """Return the fetches that ended since the last call: items with their error, None for those that arrived."""
@@ -151,6 +147,5 @@ class ItemTransfers:
         self._news.set()
 
 
-def _log_untold(remote: RemoteItem, transfer: Transfer) -> None:
-    if untold(transfer.error):
-        logs.event(logs.INFO, "encode engine not told", request=remote.request, error=transfer.error)
+def _log_untold(remote: RemoteItem, error: Exception) -> None:
+    logs.event(logs.INFO, "encode engine not told", request=remote.request, error=error)

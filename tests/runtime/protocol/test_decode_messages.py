@@ -46,7 +46,7 @@ def test_a_read_is_claimed_moved_told_and_done() -> None:
     (move,) = rig.of(effects.Move)
     assert (move.key, move.layers, move.last, sorted(move.runs)) == (part, None, True, ["kv", "state"])
     rig.tell(rig.core.arrived, part)
-    assert rig.told() == [wire.Done("r", HOLD, load.attempt)], "its last copies are made while prefill is told"
+    assert rig.told() == [wire.Done("r", HOLD, load.attempt)], "the last copies are made while Done is on its way"
     assert rig.hear(wire.Confirmed("r", load.attempt)) == "confirmed"
     assert not load.ended
     rig.tell(rig.core.placed, part)

@@ -443,5 +443,5 @@ class AgainstTheModel(RuleBasedStateMachine):
 
 
 def test_kept_means_held_from_the_first_read_to_the_last() -> None:
-    """Whatever the clock does: who learnt a hold's number before its first read is told whether that hold lasted."""
+    """A reader that knew a hold's number before its first read learns if the hold lasted, whatever the clock does."""
     run_state_machine_as_test(AgainstTheModel, settings=settings(max_examples=150, stateful_step_count=40))
