@@ -47,7 +47,7 @@ SIZES = (16, 16, 16, 16, 64, 16)
 class Pair:
     """Two prefill workers and a decode worker, a bootstrap service, and auxiliary rows of six buffers on each side."""
 
-    def __init__(self, made: World, service: Bootstrap, timeout: float) -> None:
+    def __init__(self, made: World, service: Bootstrap, timeout: float, connect: float) -> None:
         self.made, self.where = made, f"127.0.0.1:{service.port}"
         register(self.where, PrefillRecord(made.prefill[0].address), 5, Plain(True))
         self.rows = [[np.zeros((8, size), np.uint8) for size in SIZES] for _ in range(3)]
@@ -56,7 +56,7 @@ class Pair:
         self.held = [HeldRequests(worker, tables[0], rows) for worker, rows in zip(made.prefill, aux, strict=False)]
         self.threads = ThreadPoolExecutor(2)
         made.decode[0].start()
-        engines = EngineMeetings(made.decode[0], read_config({"mode": made.mode, "connect": 1.0}), self.threads)
+        engines = EngineMeetings(made.decode[0], read_config({"mode": made.mode, "connect": connect}), self.threads)
         self.shared = Receiving(made.decode[0], engines, tables[1], aux[2], timeout)
         self.request = replace(ask(made, (0, TOKENS)), id=NAME)
 
@@ -83,7 +83,8 @@ class Pair:
     def receive(
         self, receiver: ReceivedRequest, prefix: int = 0, row: int = 5, after: ComputeEvent | None = None
     ) -> None:
-        until(lambda: receiver.poll() is RoomState.WAITING)
+        until(lambda: receiver.poll() in (RoomState.WAITING, RoomState.FAILED))
+        assert receiver.state is RoomState.WAITING, receiver.error
         pages = blocks(self.request.decode["kv"]).ids[prefix // PAGE :]
         receiver.receive(pages, [[slot(self.request.decode)]], prefix, row, after)
 
@@ -101,11 +102,11 @@ def over(*requests: SentRequest | ReceivedRequest) -> list[RoomState]:
     return [request.state for request in requests]
 
 
-def pairs(mode: str, timeout: float = 20, lease: float = 5) -> Iterator[Pair]:
+def pairs(mode: str, timeout: float = 20, lease: float = 5, connect: float = 20) -> Iterator[Pair]:
     with ExitStack() as stack:
         made = stack.enter_context(closing(world(Shape(2), Shape(1), mode=mode, lease=lease)))
         service = stack.enter_context(closing(Bootstrap("127.0.0.1", 0, Plain(True))))
-        pair = Pair(made, service, timeout)
+        pair = Pair(made, service, timeout, connect)
         stack.callback(pair.threads.shutdown)
         yield pair
 
@@ -408,7 +409,7 @@ def test_a_request_that_prefill_never_sends_fails_in_time() -> None:
     ("where", "text"), [("10.0.0.1:8998", "is another machine, and there are no keys"), ("127.0.0.1:1", "within 1 s")]
 )
 def test_an_engine_that_cannot_be_met_fails_the_request(where: str, text: str) -> None:
-    for pair in pairs("pull"):
+    for pair in pairs("pull", connect=1):
         receiver = pair.receiver(where)
         assert over(receiver) == [RoomState.FAILED]
         assert text in str(receiver.error)
