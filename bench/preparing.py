@@ -13,7 +13,7 @@ from kvplan.calibrate.peers import room
 
 if TYPE_CHECKING:
     from kvplan.plan.types import Plan
-    from kvplan.runtime.transfer.prepare import PreparedLink
+    from kvplan.runtime.transfer.prepared import PreparedLink
 
 AREA = "preparing a peer"
 MODEL, SIDES = "llama-3.3-70b", ("tp=8", "tp=4")
@@ -38,7 +38,8 @@ def preparer(plan: Plan, blocks: int) -> Callable[[], None]:
 
 def linker(plan: Plan, blocks: int) -> Callable[[], PreparedLink]:
     """Return a function that prepares decode worker 0's reads from prefill worker 0, for pools of `blocks` blocks."""
-    from kvplan.runtime.transfer import prepare
+    from kvplan.runtime.transfer.prepare import link
+    from kvplan.runtime.transfer.prepared import PreparedLink
     from kvplan.runtime.transport.nixl import Nixl
 
     ends = plan.prefill, plan.decode
@@ -50,8 +51,8 @@ def linker(plan: Plan, blocks: int) -> Callable[[], PreparedLink]:
     peer = ours.add_peer(theirs.metadata())
 
     def once(keep: object = (spaces, theirs)) -> PreparedLink:
-        ends = prepare.PreparedLink(0, 0, peer, False, pools[0].geometry, pools[1].geometry)
-        return prepare.link(plan, ends, ours)
+        ends = PreparedLink(0, 0, peer, False, pools[0].geometry, pools[1].geometry)
+        return link(plan, ends, ours)
 
     return once
 

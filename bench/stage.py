@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kvplan.plan.block_tables import Tables
     from kvplan.plan.types import Plan, Side
     from kvplan.runtime.memory.register import Pool
-    from kvplan.runtime.transfer.prepare import PreparedLink
+    from kvplan.runtime.transfer.prepared import PreparedLink
     from kvplan.runtime.transport.base import Transport
 
 TOP, GAP = 1 << 40, 1 << 30
@@ -122,10 +122,11 @@ def here(plan: Plan, blocks: int, worker: int = 0) -> PreparedLink:
 
 def between(plan: Plan, prefill: Pool, decode: Pool, theirs: Transport, ours: Transport) -> PreparedLink:
     """Register both pools and prepare the reads, all in this process."""
-    from kvplan.runtime.transfer import prepare
+    from kvplan.runtime.transfer.prepare import link
+    from kvplan.runtime.transfer.prepared import PreparedLink
 
     theirs.register(prefill.geometry.regions, "DRAM")
     ours.register(decode.geometry.regions, "DRAM")
     peer = ours.add_peer(theirs.metadata())
-    ends = prepare.PreparedLink(prefill.worker, decode.worker, peer, False, prefill.geometry, decode.geometry)
-    return prepare.link(plan, ends, ours)
+    ends = PreparedLink(prefill.worker, decode.worker, peer, False, prefill.geometry, decode.geometry)
+    return link(plan, ends, ours)

@@ -22,8 +22,9 @@ from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.files.engine_kinds import DECODES, WHOLE
 from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.lang.nodes import Value
-from kvplan.dsl.schema.engine import Engine, Serve, Setting
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.schema.model import CHECKPOINT, Model
+from kvplan.dsl.schema.serve import Serve, Setting
 from kvplan.dsl.text.diagnostics import as_written
 from kvplan.plan.types import ALL, Group, Side
 

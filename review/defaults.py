@@ -11,7 +11,7 @@ from kvplan.compiler.bind.instead import stored_values
 from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.schema.engine import Setting
+from kvplan.dsl.schema.serve import Setting
 from kvplan.dsl.text.diagnostics import DslError, as_written
 from kvplan.plan.types import Plan
 from kvplan.review.changes import Change

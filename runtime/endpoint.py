@@ -27,7 +27,8 @@ from kvplan.runtime.ops import logs
 from kvplan.runtime.owner import Duties, Owner
 from kvplan.runtime.staging.buffers import Stage
 from kvplan.runtime.staging.lent import PeerStage
-from kvplan.runtime.transfer.prepare import PreparedLink, PreparedLinks, link
+from kvplan.runtime.transfer.prepare import link
+from kvplan.runtime.transfer.prepared import PreparedLink, PreparedLinks
 from kvplan.runtime.transport.base import Transport
 from kvplan.runtime.wakeup import QUIET
 

@@ -27,7 +27,8 @@ from kvplan.doctor.examine import ExaminedSide, describe_examined, describe_way,
 from kvplan.doctor.layout import FoundLayout, found_layout, on_sides
 from kvplan.doctor.start import EnginePlace, Step
 from kvplan.dsl.library import Library
-from kvplan.dsl.schema.engine import Engine, Serve
+from kvplan.dsl.schema.engine import Engine
+from kvplan.dsl.schema.serve import Serve
 from kvplan.dsl.text.diagnostics import listed, ranges
 from kvplan.dsl.text.source import shown
 

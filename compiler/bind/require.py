@@ -12,10 +12,11 @@ from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.options import Env
 from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.lang.expr import parse_expr
-from kvplan.dsl.schema.engine import EVEN, Engine, Requirement
+from kvplan.dsl.schema.engine import EVEN, Engine
 from kvplan.dsl.schema.kind import Kind, KindDoubt
 from kvplan.dsl.schema.model import Cache, Model
 from kvplan.dsl.schema.names import MEASURED
+from kvplan.dsl.schema.requirement import Requirement
 from kvplan.dsl.text.diagnostics import DslError, listed, ranges
 from kvplan.dsl.text.yaml_reader import YamlScalar
 

@@ -21,9 +21,10 @@ from kvplan.compiler.errors import Refused
 from kvplan.compiler.options import AUTO, DIRECT
 from kvplan.compiler.side.keys import check_pool, side_keys
 from kvplan.compiler.side.text import parse_side
-from kvplan.dsl.schema.engine import Engine, LayoutChoice
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.dsl.schema.model import Model
+from kvplan.dsl.schema.serve import LayoutChoice
 from kvplan.dsl.text.diagnostics import as_written
 
 if TYPE_CHECKING:

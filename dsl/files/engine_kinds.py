@@ -17,10 +17,11 @@ from kvplan.dsl.lang.functions import given_words
 from kvplan.dsl.lang.nodes import Expr, Storage
 from kvplan.dsl.rules.params import WANTED
 from kvplan.dsl.rules.rule import parse_rules
-from kvplan.dsl.schema.engine import INSTEAD, REQUIRED_OF, DumpRules, Engine, Instead, Requirement
+from kvplan.dsl.schema.engine import INSTEAD, DumpRules, Engine, Instead
 from kvplan.dsl.schema.fields import check_names, check_sentence, entries, guarded, placeholders
 from kvplan.dsl.schema.kind import WHOSE, Kind, Rule
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED, WORDS
+from kvplan.dsl.schema.requirement import REQUIRED_OF, Requirement
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape
 from kvplan.dsl.text.diagnostics import Sink, nearest
 from kvplan.dsl.text.yaml_reader import Named, Tree, YamlList, YamlScalar

@@ -12,21 +12,11 @@ from kvplan.dsl.files.lazy import LazyMap
 from kvplan.dsl.files.policy import check_mesh, check_options
 from kvplan.dsl.lang.nodes import Choice, Expr
 from kvplan.dsl.rules.params import check_circles, check_defaults, read_params
-from kvplan.dsl.schema.engine import (
-    ENGINE,
-    FLAGS,
-    GROUPS,
-    INSTEADS,
-    MESH,
-    OWN,
-    DerivedCase,
-    DerivedValue,
-    Engine,
-    LayoutChoice,
-)
+from kvplan.dsl.schema.engine import ENGINE, FLAGS, GROUPS, INSTEADS, MESH, OWN, DerivedCase, DerivedValue, Engine
 from kvplan.dsl.schema.fields import check_names, check_sentence
 from kvplan.dsl.schema.kind import Param
 from kvplan.dsl.schema.names import ALIKE, KERNELS, MEASURED, PAGED, PLACED
+from kvplan.dsl.schema.serve import LayoutChoice
 from kvplan.dsl.text.diagnostics import DslError, Sink, nearest, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Tree, YamlScalar, YamlTable
 

@@ -19,7 +19,7 @@ from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.staging.requested_images import RequestedImages
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.demand import PairRules
-from kvplan.runtime.transfer.prepare import PreparedLinks
+from kvplan.runtime.transfer.prepared import PreparedLinks
 from kvplan.runtime.transport.base import reach
 
 

@@ -29,7 +29,7 @@ from kvplan.runtime.staging.lent import PeerStage
 from kvplan.runtime.staging.requested_images import lending, requested_reads
 from kvplan.runtime.transfer.demand import Meter, PairRules
 from kvplan.runtime.transfer.executor import MoveEnds
-from kvplan.runtime.transfer.prepare import PreparedLinks
+from kvplan.runtime.transfer.prepared import PreparedLinks
 from kvplan.runtime.transport.base import reach
 
 Send = Callable[[Reader, msgspec.Struct], None]

@@ -26,7 +26,7 @@ from kvplan.runtime.transfer.demand import Meter
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather, gather_staged
 from kvplan.runtime.transfer.limits import AdmissionQueue, Limits
 from kvplan.runtime.transfer.posts import begun_nothing, ended, over, post_load, release, shares
-from kvplan.runtime.transfer.prepare import PreparedLink, PreparedLinks
+from kvplan.runtime.transfer.prepared import PreparedLink, PreparedLinks
 from kvplan.runtime.transport.base import TransferHandle, Transport, is_lost
 
 # Most bytes of a slice that is posted with others, and of all of them: each waits for all. A post waits for Python's

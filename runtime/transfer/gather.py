@@ -23,7 +23,8 @@ from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.errors import AddressError, LimitError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.staged import StagedPiece
-from kvplan.runtime.transfer.prepare import INT32, DescriptorBank, PreparedLink, PreparedRead
+from kvplan.runtime.transfer.prepare import INT32
+from kvplan.runtime.transfer.prepared import DescriptorBank, PreparedLink, PreparedRead
 from kvplan.runtime.transport.base import Index
 
 NOTHING, NO_SPANS = np.empty((0, 5), np.int64), np.empty((0, 3), np.int64)

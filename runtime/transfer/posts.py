@@ -9,7 +9,7 @@ from kvplan.plan.errors import KvplanError
 from kvplan.runtime.errors import HandleError, PeerLostError, TransportError
 from kvplan.runtime.ops import logs
 from kvplan.runtime.transfer.gather import GatheredSpans
-from kvplan.runtime.transfer.prepare import PreparedLink
+from kvplan.runtime.transfer.prepared import PreparedLink
 from kvplan.runtime.transport.base import TransferHandle, Transport
 
 

@@ -12,7 +12,7 @@ from kvplan.plan import spans
 from kvplan.plan.types import Ints, Runs
 from kvplan.runtime.staging.lent import LentMove
 from kvplan.runtime.staging.staged import ImagePart, StagedMove, StagedPiece, edges, pieces
-from kvplan.runtime.transfer.prepare import PreparedLink, PreparedRead
+from kvplan.runtime.transfer.prepared import PreparedLink, PreparedRead
 
 # Each piece has its runs by pair, and its bytes.
 Pieces = list[tuple[dict[str, Runs], int]]

@@ -70,7 +70,7 @@ def test_bytes_that_land_in_the_other_memory_are_found(mode: str, monkeypatch: p
     """A mutant that counts further blocks from the first memory's own first block."""
     plan, both = drawn(CASE, "direct")
     asked = requests(HARDEST[CASE])["cold"]
-    monkeypatch.setattr("kvplan.runtime.transfer.prepare.PreparedRead.own", misplaced)
+    monkeypatch.setattr("kvplan.runtime.transfer.prepared.PreparedRead.own", misplaced)
     with pretended(), world(plan, both, [asked], mode=mode) as made:
         for worker, memory in made.prefill:
             refill(memory, PADDED)

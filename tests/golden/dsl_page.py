@@ -12,20 +12,7 @@ from kvplan.dsl.json_schema import FILES
 from kvplan.dsl.lang.functions import FOREIGN, FUNCTIONS
 from kvplan.dsl.schema.config import CONFIG, FOUND, OWN, REMARK
 from kvplan.dsl.schema.deployment import DEPLOYMENT, PLAN
-from kvplan.dsl.schema.engine import (
-    CASE,
-    CHOICE,
-    DERIVED,
-    DUMP,
-    ENGINE,
-    GROUPS,
-    INSTEAD,
-    MESH,
-    PROBED,
-    REQUIRE,
-    SERVE,
-    SETTING,
-)
+from kvplan.dsl.schema.engine import CASE, DERIVED, DUMP, ENGINE, GROUPS, INSTEAD, MESH, PROBED
 from kvplan.dsl.schema.fleet import (
     CANDIDATE,
     DECODE_ENGINE,
@@ -51,6 +38,8 @@ from kvplan.dsl.schema.kind import DOUBT, KIND, KIND_VARIANT, NEEDS, PARAM, RULE
 from kvplan.dsl.schema.machine import COPY_RATE, MACHINE, MEASUREMENT
 from kvplan.dsl.schema.model import CACHE, CHECKPOINT, MODEL, NO_CACHE, VARIANT
 from kvplan.dsl.schema.names import ALIKE, MEASURED, PAGED, PLACED
+from kvplan.dsl.schema.requirement import REQUIRE
+from kvplan.dsl.schema.serve import CHOICE, SERVE, SETTING
 from kvplan.dsl.schema.shapes import (
     DtypeShape,
     ExpressionShape,

@@ -29,7 +29,7 @@ from kvplan.runtime.control.channel import ControlClient, ControlServer
 from kvplan.runtime.control.keys import Keys
 from kvplan.runtime.control.sockets import QUEUE
 from kvplan.runtime.plans.catalog import AsyncCatalog, Catalog
-from kvplan.runtime.transfer.prepare import PreparedLinks
+from kvplan.runtime.transfer.prepared import PreparedLinks
 from kvplan.runtime.transport.inmemory import Hub, InMemory
 
 PAGE = ROOT / "docs" / "security.md"

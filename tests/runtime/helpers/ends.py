@@ -26,7 +26,7 @@ from kvplan.runtime.transfer.executor import ExecutorContext, MoveEnds, Transfer
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
 from kvplan.runtime.transfer.limits import Limits
 from kvplan.runtime.transfer.posts import post_load
-from kvplan.runtime.transfer.prepare import PreparedLink, PreparedLinks
+from kvplan.runtime.transfer.prepared import PreparedLink, PreparedLinks
 from kvplan.runtime.transport.base import TransferHandle
 from kvplan.runtime.transport.inmemory import Hub
 

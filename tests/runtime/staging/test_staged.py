@@ -26,7 +26,7 @@ from kvplan.runtime.staging.buffers import BUFFERS, SHARE, Stage
 from kvplan.runtime.staging.copies import NestPlanes, by_planes
 from kvplan.runtime.transfer import slices
 from kvplan.runtime.transfer.gather import gather_staged
-from kvplan.runtime.transfer.prepare import PreparedLink
+from kvplan.runtime.transfer.prepared import PreparedLink
 
 # The side that has the stage: strategy, and whether prefill writes.
 WAYS = {"unpack": ("unpack", False), "pack": ("pack", True), "packed": ("pack", False), "lent": ("unpack", True)}

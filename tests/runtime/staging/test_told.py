@@ -19,7 +19,7 @@ from kvplan.runtime.protocol.phases import Phase
 from kvplan.runtime.staging.buffers import SHARE, Stage
 from kvplan.runtime.staging.views import HostCopies
 from kvplan.runtime.transfer.executor import TransferExecutor
-from kvplan.runtime.transfer.prepare import PreparedLink
+from kvplan.runtime.transfer.prepared import PreparedLink
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from kvplan.runtime import Memory, views
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.transfer import prepare
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
-from kvplan.runtime.transfer.prepare import PreparedLink
+from kvplan.runtime.transfer.prepared import PreparedLink
 from kvplan.runtime.transport.inmemory import Hub, InMemory
 
 # Latent vectors and an indexer's keys in one row of a block, padded on vLLM.

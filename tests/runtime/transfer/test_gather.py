@@ -16,7 +16,8 @@ from kvplan.plan.types import Plan, Table
 from kvplan.runtime import Memory, errors, views
 from kvplan.runtime.transfer import prepare
 from kvplan.runtime.transfer.gather import IndexScratch, by_decode, gather, merge
-from kvplan.runtime.transfer.prepare import INT32, PreparedLink
+from kvplan.runtime.transfer.prepare import INT32
+from kvplan.runtime.transfer.prepared import PreparedLink
 from kvplan.runtime.transport.inmemory import Hub, InMemory
 
 BLOCKS, BASE = 30, 1 << 40

@@ -29,7 +29,7 @@ from kvplan.plan import request as requests
 from kvplan.plan.block_tables import Slot
 from kvplan.plan.types import Plan
 from kvplan.runtime import errors
-from kvplan.runtime.transfer import gather, prepare, slices
+from kvplan.runtime.transfer import gather, prepared, slices
 from kvplan.runtime.transfer.demand import demand
 
 
@@ -143,7 +143,7 @@ MUTANTS: dict[str, Any] = {
     "spans that stay in their order": (gather, "batched", lambda link, rows: (
         rows, gather_batched(link, rows)[1]
     )),
-    "the peer's type for both sides": (prepare.PreparedLink, "types", lambda link, p, d: (
+    "the peer's type for both sides": (prepared.PreparedLink, "types", lambda link, p, d: (
         (link.decode if link.push else link.prefill).mem_types[d if link.push else p],
     ) * 2),
 }  # fmt: skip

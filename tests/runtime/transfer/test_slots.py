@@ -12,7 +12,7 @@ from kvplan.bench.stage import here, plan_of
 from kvplan.plan.blocks import NO_RUNS
 from kvplan.plan.types import Runs
 from kvplan.runtime.transfer.gather import GatheredSpans, IndexScratch, gather
-from kvplan.runtime.transfer.prepare import PreparedLink
+from kvplan.runtime.transfer.prepared import PreparedLink
 
 BLOCKS = 9
 
