@@ -317,18 +317,23 @@ def _cost_length(needs: Collection[Needs]) -> CostLength:
 
 
 def costs(plan: Plan, lengths: Mapping[str, CostLength]) -> Iterator[Fact]:
-    """The descriptors and bytes of all decode workers together, for a plan that pulls."""
-    totals: dict[tuple[str, str], tuple[int, int]] = {}
+    """The descriptors and bytes of the busiest decode worker by cache, for a plan that pulls.
+
+    Decode workers move at the same time: the busiest one decides how long a transfer takes.
+    """
+    moved: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
     ends = lru_cache(partial(ends_of, plan))
     needs = {pair.name: pair.needs for pair in plan.pairs}
     states = {pair.name for pair in plan.pairs if group_named(plan.decode, pair.decode).store == "state"}
     for worker, read in ((worker, read) for worker, reads in enumerate(plan.reads) for read in reads):
         length = lengths[read.cache]
-        key = read.cache, "per pair and request" if read.pair in states else f"per pair and {length}"
+        per = "request" if read.pair in states else str(length)
+        workers = moved.setdefault((read.cache, f"per worker and {per}"), {})
         inputs = ends(length.tokens_of(needs[read.pair]))(worker, read)
-        (descriptors, size), more = totals.get(key, (0, 0)), pulled(read.table, inputs)
-        totals[key] = descriptors + more[0], size + more[1]
-    for (name, per), (descriptors, size) in totals.items():
+        (descriptors, size), more = workers.get(worker, (0, 0)), pulled(read.table, inputs)
+        workers[worker] = descriptors + more[0], size + more[1]
+    for (name, per), workers in moved.items():
+        descriptors, size = map(max, zip(*workers.values(), strict=True))
         yield Fact(Subject("DESCRIPTORS", name=name, word=per, unit="descriptors"), descriptors)
         yield Fact(Subject("MOVED_BYTES", name=name, word=per, unit="B"), size)
 

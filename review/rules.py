@@ -48,6 +48,11 @@ COMPARE = (
     f"checkpoint (`kvplan doctor --layout`). {FOLLOW}"
 )
 RELOAD = f"Connected engines keep the old plan, and those that connect take the new one. {REPLACE}"
+# Digests leave out a model's name; these use it.
+MODEL_NAMED = (
+    "Before engines restart, give `layout` in their configuration the model's new name. A store finds no caches under "
+    "it, and `kvplan fleet` pairs only engines of one name."
+)
 VERDICTS = {
     RolloutVerdict.SAME: "no plan changes: nothing is to be done",
     RolloutVerdict.TEXT: "only texts of plans change: old and new engines can talk",
@@ -132,7 +137,7 @@ TABLE = (
              advice="Nothing, unless somebody edited the plan: `compile --check` tells."),
     DiffRule("FILE_NAME", TEXT, "A plan lies in another file.", detail="the file's name"),
     DiffRule("TITLE", TEXT, "The model has another title.", cause=True),
-    DiffRule("MODEL_NAME", TEXT, "The model has another name.", cause=True),
+    DiffRule("MODEL_NAME", TEXT, "The model has another name.", cause=True, advice=MODEL_NAMED),
     DiffRule("OPTION", TEXT, "An option of a side has another value; other rules tell what follows.", cause=True,
              advice="Check that the author means it. The verdict of `kvplan diff` says which engines restart with it."),
     DiffRule("PAIR_NEW", PAIR, "A pair that had no plan has one.",
@@ -181,9 +186,9 @@ TABLE = (
     DiffRule("SPANS", LAYOUT, "Spans lie at other places, because a page changes.", detail="where spans lie"),
     DiffRule("DIGEST", LAYOUT, "A plan has another digest, and no other rule tells why."),
     DiffRule("DESCRIPTORS", COST,
-             "The number of descriptors of a pair for 1,024 tokens or more, or for one state, changes."),
+             "The busiest decode worker posts more or fewer descriptors for 1,024 tokens or more, or for one state."),
     DiffRule("MOVED_BYTES", COST,
-             "The number of bytes that a pair moves for 1,024 tokens or more, or for one state, changes."),
+             "The busiest decode worker moves more or fewer bytes for 1,024 tokens or more, or for one state."),
 )  # fmt: skip
 RULES = {rule.id: rule for rule in TABLE}
 # The rules that fail by default: running engines may notice these changes.

@@ -14,7 +14,7 @@ from kvplan.plan.types import FORMAT
 from kvplan.review.changes import SIDES, Change
 from kvplan.review.facts import DEFAULT, Value
 from kvplan.review.review import NEW, OLD, PairReview, Review, SharedSide
-from kvplan.review.rules import RELOAD, RolloutVerdict
+from kvplan.review.rules import MODEL_NAMED, RELOAD, RolloutVerdict
 
 # Up to this many pairs are named; more are counted.
 FEW = 3
@@ -67,6 +67,7 @@ def verdict_parts(review: Review) -> list[VerdictPart]:
     found += [VerdictPart(f"No engine restarts{_which_pairs(review, kept, ' in ')}. {RELOAD}")] if kept else []
     where = _which_pairs(review, texts, " in ") if len(texts) < len(review.changed) else ""
     found += [VerdictPart(f"Only the text changes{where}: old and new engines can talk.")] if texts else []
+    found += [VerdictPart(MODEL_NAMED)] if any("MODEL_NAME" in pair.rules for pair in pairs) else []
     found += [] if found else _harmless(review)
     return found + ([VerdictPart(GUIDE)] if any(part.steps for part in found) else [])
 

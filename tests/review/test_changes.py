@@ -49,7 +49,19 @@ def test_the_same_plan_does_not_differ() -> None:
         ),
         (
             "tp=4",
-            {"OPTION", "WORKERS", "HOLDS", "PAGE_BYTES", "TOKEN_BYTES", "BLOCK_STRIDE", "READERS", "READS", "SPANS"},
+            {
+                "OPTION",
+                "WORKERS",
+                "HOLDS",
+                "PAGE_BYTES",
+                "TOKEN_BYTES",
+                "BLOCK_STRIDE",
+                "READERS",
+                "READS",
+                "SPANS",
+                "DESCRIPTORS",
+                "MOVED_BYTES",
+            },
         ),
     ],
 )
@@ -120,14 +132,25 @@ def test_what_new_and_removed_workers_read_and_hold_is_told_of_each(turned: bool
     }
 
 
-def test_costs_are_of_all_workers_together() -> None:
+def test_costs_are_of_the_busiest_worker() -> None:
     (cost,) = of("DESCRIPTORS", changes(plan("tp=4", "tp=2"), plan("tp=4", "tp=2,order=nhd")))
-    assert (cost.before, cost.after, cost.subject.word) == (2 * 4096, 2 * 131_072, "per pair and 1,024 tokens")
+    assert (cost.before, cost.after, cost.subject.word) == (4096, 131_072, "per worker and 1,024 tokens")
+    two = plan("tp=4", "tp=2")
+    less = replace(two, digest="other", reads=(two.reads[0], two.reads[1][:1]))
+    assert not {"DESCRIPTORS", "MOVED_BYTES"} & rules(changes(two, less))
+
+
+@pytest.mark.parametrize(("workers", "grows"), [(1, True), (2, False), (4, False), (16, False)])
+def test_fewer_decode_workers_cost_more_and_more_do_not(workers: int, grows: bool) -> None:
+    """The same bytes take twice as long if half as many workers move them."""
+    found = changes(plan("tp=4", "tp=2,order=nhd"), plan("tp=4", f"tp={workers},order=nhd"))
+    costs = of("DESCRIPTORS", found) + of("MOVED_BYTES", found)
+    assert any(cost.share and cost.share > 0 for cost in costs) == grows
 
 
 def cost_of(before: Needs, after: Needs) -> tuple[str, float, float]:
     """The word of MOVED_BYTES if the needs of a pair change, and the tokens that move before and after."""
-    of_one_token = 2 * 8 * 128 * 2 * 32
+    of_one_token = 2 * 4 * 128 * 2 * 32
     old = plan("tp=4", "tp=2")
     some = [replace(old, digest=str(needs), pairs=(replace(old.pairs[0], needs=needs),)) for needs in (before, after)]
     (cost,) = of("MOVED_BYTES", changes(*some))
@@ -150,7 +173,7 @@ def test_a_cost_is_of_more_tokens_than_a_window_has(
     before: Needs, after: Needs, tokens: int, moved: tuple[int, int]
 ) -> None:
     """At 1,024 tokens a window of 2,048 moves no more than one of 4,096."""
-    assert cost_of(before, after) == (f"per pair and {tokens:,} tokens", *moved)
+    assert cost_of(before, after) == (f"per worker and {tokens:,} tokens", *moved)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +191,7 @@ def test_a_cost_with_a_chunk_is_the_worst_case_of_each_plan(
     before: Needs, after: Needs, tokens: int, moved: tuple[int, int]
 ) -> None:
     """One length for both would show a larger chunk as cheaper, if it lay nearer to a chunk's begin in that plan."""
-    assert cost_of(before, after) == (f"per pair and {tokens:,} tokens, or more up to the end of a chunk", *moved)
+    assert cost_of(before, after) == (f"per worker and {tokens:,} tokens, or more up to the end of a chunk", *moved)
 
 
 def test_groups_of_one_cache_are_told_once() -> None:

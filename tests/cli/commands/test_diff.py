@@ -196,7 +196,7 @@ def test_a_rollout_by_two_changes_only_adds_and_then_only_removes(rollout: tuple
         assert re.search(r"(?i)removed:?\s+[-` ]*mini/chat, its old plan [0-9a-f]{8}", told)
 
 
-GROWTH = re.compile(r"DESCRIPTORS\W+attention per pair and 1,024 tokens: 28 → 16,384 descriptors \(× 585\)")
+GROWTH = re.compile(r"DESCRIPTORS\W+attention per worker and 1,024 tokens: 14 → 8,192 descriptors \(× 585\)")
 
 
 def test_a_new_pair_costs_as_much_as_it_would_in_place_of_the_nearest(rollout: tuple[str, str, str]) -> None:
@@ -206,7 +206,7 @@ def test_a_new_pair_costs_as_much_as_it_would_in_place_of_the_nearest(rollout: t
     assert (said.exit_code, "Fails in 1 pair: COST (" in said.stdout) == (1, True)
     assert "NEW\n  1 mini/chat_nhd, its COST compared with mini/chat\n" in said.stdout
     assert GROWTH.search(said.stdout)
-    cost = re.compile(r"COST of a pair.*?(?=\n\n)", re.DOTALL)
+    cost = re.compile(r"COST of the busiest.*?(?=\n\n)", re.DOTALL)
     assert cost.findall(said.stdout) == cost.findall(in_place.stdout)
     assert run("diff", before, both, "--cost-growth", "100000%").exit_code == 0
     accept(*(entry.replace("WHY", "rare") for entry in accepting(said)))
@@ -272,6 +272,17 @@ def test_a_rename_is_no_change_and_has_no_cause(repository: Path) -> None:
         said = run("diff", *words, "--fail-on", "LAYOUT", "--fail-on", "PAIR")
         first = "2 plans are renamed.\n\nPlans are only renamed: engines find them by digest."
         assert (said.exit_code, said.stdout.startswith(first), "CAUSE" in said.stdout) == (0, True, False)
+
+
+def test_a_renamed_model_says_who_uses_its_name(repository: Path) -> None:
+    """Engines do not compare it; their configuration, a store and a fleet do."""
+    Path("mine/nano.yaml").write_text(MINI.replace("mini", "nano"))
+    edit("mini", "nano", "deploy.yaml")
+    said = " ".join(run("diff", "git:HEAD:plans", "deploy.yaml").stdout.split())
+    for told in (said, " ".join(run("explain", "MODEL_NAME").stdout.split())):
+        assert "give `layout` in their configuration the model's new name" in told
+        assert "A store finds no caches under it, and `kvplan fleet` pairs only engines of one name." in told
+    assert "old and new engines can talk. Before engines restart" in said
 
 
 def test_a_copy_that_goes_leaves_its_plan(repository: Path) -> None:
@@ -457,6 +468,7 @@ def test_new_and_gone(repository: Path) -> None:
         "PAIR_NEW",
         "PAIR_GONE",
         "DESCRIPTORS",
+        "MOVED_BYTES",
     }
 
 
@@ -1524,7 +1536,7 @@ def test_the_printed_command_measures_what_cost_measured(repository: Path) -> No
     said = run("diff", "old", "deploy.yaml").stdout
     found = printed(said)
     assert len(found) == 2, said
-    counted = {int(count.replace(",", "")) for count in re.findall(r"per pair and ([\d,]+) tokens", said)}
+    counted = {int(count.replace(",", "")) for count in re.findall(r"per worker and ([\d,]+) tokens", said)}
     assert counted == {6144}
     for words in found:
         assert " ".join(words).partition("--machine ")[2].startswith("rdma-400g --strategy auto --tokens 6144 ")
