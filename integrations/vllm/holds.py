@@ -32,6 +32,11 @@ class PrefillSide:
         self.expired = 0
 
     @property
+    def held(self) -> int:
+        """How many requests have blocks that are not free again."""
+        return len(self._held)
+
+    @property
     def busy(self) -> bool:
         """Whether the runtime may release something."""
         return bool(self._held or self._refused or self.offers.unreleased)

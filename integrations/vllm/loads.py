@@ -85,6 +85,11 @@ class DecodeSide:
         return bool(self._loads or self._failed or self._refused or self._waiting)
 
     @property
+    def quarantined(self) -> int:
+        """How many failed loads have blocks that may still be written."""
+        return len(self._failed)
+
+    @property
     def measured(self) -> bool:
         """Whether there are measures of loads that ended."""
         return bool(self.measures[SECONDS] or self.measures[FAILED])

@@ -1,4 +1,4 @@
-"""Measures of loads and failures between two calls of the engine."""
+"""Measures of loads, failures and kept blocks between two calls of the engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Mapping
 
 # By name: seconds and bytes of each load that arrived; failed loads, and holds that no engine fetched.
 SECONDS, BYTES, FAILED, EXPIRED = "load_seconds", "loaded_bytes", "failed_loads", "expired_requests"
-NAMES = (SECONDS, BYTES, FAILED, EXPIRED)
+# Changes of how many requests are held, and of how many failed loads may still be written. Changes of several workers
+# and steps add up, totals would not: a worker reports only in steps that change its own.
+HELD, QUARANTINED = "held_requests", "quarantined_loads"
+GAUGES = (HELD, QUARANTINED)
+NAMES = (SECONDS, BYTES, FAILED, EXPIRED, *GAUGES)
 Measures = dict[str, list[float]]
 
 
@@ -18,10 +22,14 @@ def added(measures: Measures, more: Mapping[str, list[float]]) -> None:
     """Add the measures of other workers, or of later steps."""
     for name in NAMES:
         measures[name].extend(more[name])
+    for name in GAUGES:
+        # vLLM's log adds to measures that are `empty`, for as long as they are.
+        measures[name] = [sum(measures[name])]
 
 
 def empty(measures: Mapping[str, list[float]]) -> bool:
-    return not any(measures.values())
+    """Return whether a line of the log would have nothing to say."""
+    return not any(values for name, values in measures.items() if name not in GAUGES)
 
 
 def summary(measures: Mapping[str, list[float]]) -> dict[str, int | float]:

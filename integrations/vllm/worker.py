@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from kvplan.integrations.vllm.holds import PrefillSide
 from kvplan.integrations.vllm.loads import DecodeSide, StepResults
-from kvplan.integrations.vllm.measures import EXPIRED, Measures, nothing
+from kvplan.integrations.vllm.measures import EXPIRED, HELD, QUARANTINED, Measures, nothing
 from kvplan.integrations.vllm.metadata import StepOrders
 from kvplan.runtime.memory.register import Pool
 
@@ -28,6 +28,7 @@ class ConnectorWorker:
         self._sideless: set[str] = set()
         self._asleep = False
         self._pause = SHORTEST_REST
+        self._measured_blocks = self._blocks()
 
     def suspend(self) -> None:
         """Give back the memory of both sides, or of neither if either is in use. Raises HandleError."""
@@ -99,7 +100,8 @@ class ConnectorWorker:
     def measured(self) -> bool:
         """Whether there are measures."""
         loads = self._decode is not None and self._decode.measured
-        return loads or (self._prefill is not None and self._prefill.expired > 0)
+        expired = self._prefill is not None and self._prefill.expired > 0
+        return loads or expired or self._blocks() != self._measured_blocks
 
     def measures(self) -> Measures:
         """Return the measures since the last call."""
@@ -109,7 +111,15 @@ class ConnectorWorker:
         if self._prefill is not None:
             measures[EXPIRED].extend([1.0] * self._prefill.expired)
             self._prefill.expired = 0
+        blocks, before = self._blocks(), self._measured_blocks
+        measures[HELD], measures[QUARANTINED] = [blocks[0] - before[0]], [blocks[1] - before[1]]
+        self._measured_blocks = blocks
         return measures
+
+    def _blocks(self) -> tuple[int, int]:
+        """Return how many requests are held, and how many failed loads may still be written."""
+        held = 0 if self._prefill is None else self._prefill.held
+        return held, 0 if self._decode is None else self._decode.quarantined
 
     def _rest(self) -> None:
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_REST)

@@ -95,6 +95,7 @@ def check_load(bench: Bench) -> None:
     prefill, decode = bench.engine("kv_producer"), bench.engine("kv_consumer")
     params = prefilled(prefill)
     assert prefill.free_blocks() == prefill.free - 3, "prefill keeps three blocks"
+    prefill.until(lambda: prefill.metric("held_requests") == 1)
     assert "p" in prefill.scheduler.requests, "prefill keeps the request, which has ended"
     request = decode.ask("d", PROMPT, params)
     decode.step()
@@ -106,6 +107,8 @@ def check_load(bench: Bench) -> None:
     prefill.until(lambda: not prefill.scheduler.requests, decode)
     assert prefill.free_blocks() == prefill.free
     assert decode.free_blocks() == decode.free
+    assert prefill.metric("held_requests") == 0
+    assert (decode.metric("load_time_seconds_count"), decode.metric("quarantined_loads")) == (2, 0)
 
 
 def check_whole_hit(bench: Bench) -> None:

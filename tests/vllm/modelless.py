@@ -10,11 +10,13 @@ import pickle
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, patch
 
 import torch
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from vllm import SamplingParams
 from vllm.distributed import parallel_state
 from vllm.distributed.kv_transfer import kv_transfer_state
@@ -31,6 +33,8 @@ from vllm.v1.worker.gpu_worker import Worker as GpuWorker
 from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
 from vllm.v1.worker.utils import allocate_kv_cache
 from vllm.v1.worker.worker_base import CompilationTimes
+
+from kvplan.integrations.vllm.connector import KvplanConnector
 
 LAYERS, HEADS, DIM, DTYPE = 2, 4, 32, torch.float32
 ORDER = "LBHNC"
@@ -187,7 +191,10 @@ class BlankEngine:
         options = {**OPTIONS, **more, "kv_transfer_config": transfer}
         config = EngineArgs(model=model, **options).create_engine_config()
         config.model_config.enable_sleep_mode = sleeps  # which is refused on CPUs
-        self.core = EngineCore(config, BlankExecutor, log_stats=False)
+        self.core = EngineCore(config, BlankExecutor, log_stats=True)
+        self.registry = CollectorRegistry()
+        kinds = {kind: partial(kind, registry=self.registry) for kind in (Counter, Gauge, Histogram)}
+        self.prometheus = KvplanConnector.build_prom_metrics(config, kinds, ["engine"], {0: ["0"]})
         self.free = self.free_blocks()
         self.ended: dict[str, Any] = {}
 
@@ -202,6 +209,9 @@ class BlankEngine:
     def free_blocks(self) -> int:
         return int(self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
+    def metric(self, name: str) -> float | None:
+        return self.registry.get_sample_value(f"vllm:kvplan_{name}", {"engine": "0"})
+
     def ask(self, name: str, prompt: Sequence[int], params: dict[str, Any] | None = None, tokens: int = 4) -> Request:
         sampling = SamplingParams(
             temperature=0.0, max_tokens=tokens, ignore_eos=True, extra_args={"kv_transfer_params": params}
@@ -213,6 +223,8 @@ class BlankEngine:
     def step(self) -> None:
         outputs, _ = self.core.step()
         for each in outputs.values():
+            if each.scheduler_stats is not None and each.scheduler_stats.kv_connector_stats:
+                self.prometheus.observe(each.scheduler_stats.kv_connector_stats)
             self.ended |= {output.request_id: output for output in each.outputs if output.finish_reason is not None}
 
     def until(self, what: Callable[[], bool], *others: BlankEngine) -> None:

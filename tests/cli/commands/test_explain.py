@@ -463,11 +463,14 @@ def test_a_line_of_the_log_has_only_the_rows_whose_words_it_has() -> None:
     assert [row[:26] for row in seen(late)] == ["R046, `has ended (expired)", "`vllm:kvplan_num_failed_lo"]
 
 
-@pytest.mark.parametrize(
-    "words", ["blocks of an engine's prefill stay occupied", "engine's prefill stay", "prefill stay"]
-)
+@pytest.mark.parametrize("words", ["blocks stay occupied on prefill", "stay occupied on prefill", "on prefill"])
 def test_a_row_is_found_by_words_of_what_is_seen(words: str) -> None:
-    assert seen(words) == ["blocks of an engine's prefill stay occupied"]
+    assert seen(words) == ["blocks stay occupied on prefill; `vllm:kvplan_held_requests` does not fall"]
+
+
+def test_words_that_prefill_s_row_and_decode_s_have_find_both() -> None:
+    assert len(seen("blocks stay occupied")) == 2
+    assert [row[:4] for row in seen("KvplanVllmQuarantine")] == ["R042"]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from kvplan.integrations.vllm import worker as halves
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.holds import PrefillSide
 from kvplan.integrations.vllm.loads import DecodeSide, LoadTimes, StepResults
-from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, SECONDS, empty
+from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, HELD, QUARANTINED, SECONDS, added, empty, nothing
 from kvplan.integrations.vllm.metadata import GroupName, HoldOrder, LoadOrder, PromptChunk, StepOrders
 from kvplan.integrations.vllm.worker import ConnectorWorker
 from kvplan.runtime import DecodeWorker, Keys, Request, Transfer
@@ -358,6 +358,36 @@ def test_loads_are_measured_once(pair: Pair) -> None:
     assert (len(measures[SECONDS]), measures[FAILED]) == (1, [1.0])
     assert measures[BYTES][0] > 0
     assert empty(pair.decode.measures())
+
+
+def test_held_requests_are_counted_until_their_blocks_are_free(pair: Pair) -> None:
+    request = ask(pair.made, TOKENS_ASKED)
+    filled(pair.made, request)
+    told = nothing()
+    pair.hold(request)
+    for worker in pair.prefill:
+        assert worker.measured
+        added(told, worker.measures())
+        assert not worker.measured
+    assert sum(told[HELD]) == 2
+    pair.load(order(pair.made, request))
+    pair.loaded()
+    pair.sent()
+    for worker in pair.prefill:
+        added(told, worker.measures())
+    assert (told[HELD], empty(told)) == ([0], True), "the log adds to what is empty"
+
+
+def test_failed_loads_are_counted_until_nothing_can_be_written(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = False
+    monkeypatch.setattr(pair.made.decode[0], "settled", lambda transfer: free)
+    pair.load(order(pair.made, ask(pair.made, TOKENS_ASKED)))
+    pair.decode.load(StepOrders(cancels=("r-here",)))
+    until(lambda: pair.decode.ended(idle=True) == StepResults() and pair.decode.measured)
+    assert pair.decode.measures()[QUARANTINED] == [1]
+    free = True
+    pair.loaded()
+    assert pair.decode.measures()[QUARANTINED] == [-1]
 
 
 def test_a_hold_that_is_refused_frees_its_blocks(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
