@@ -279,8 +279,8 @@ class TransferExecutor:
         if (slice_ := next(waiting, None)) is not None and slice_.staged is not None:
             self._try(slice_.staged.ready)
 
-    def stop(self) -> list[Slice]:
-        """Stop: nothing more is posted. Returns the slices that are still `in_progress`, until they settle."""
+    def stop(self) -> None:
+        """Post nothing more. Slices whose bytes may still move are `in_progress` until they settle."""
         self.stopped = True
         self.context.admission.drop_request(self.request, self.ends.client)
         stopped, self._slices, self._foreseen = list(self._slices), {}, NOTHING_FORESEEN
@@ -291,7 +291,6 @@ class TransferExecutor:
         for slice_ in stopped:
             if not slice_.touching:
                 self.close(slice_)
-        return self.in_progress
 
     def reap(self, push: bool) -> None:
         """Close stopped slices that can touch nothing any more."""

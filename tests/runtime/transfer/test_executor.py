@@ -63,6 +63,12 @@ def ends(request: str) -> MoveEnds:
     return MoveEnds(request, "p", "p", None, Meter())  # type: ignore[arg-type]
 
 
+def stopped(stopping: TransferExecutor) -> list[executor.Slice]:
+    """Stop, and return the slices that may still move bytes."""
+    stopping.stop()
+    return stopping.in_progress
+
+
 class Rig:
     """Slices of 10 bytes, two posts each, of which two slices may be in flight. `small` ones are posted together."""
 
@@ -192,7 +198,7 @@ def test_not_done_while_more_is_to_come(rig: Rig) -> None:
 def test_after_a_failure_nothing_is_posted_and_what_is_under_way_is_named(rig: Rig) -> None:
     rig.add(3)
     rig.admit()
-    waiting = rig.executor.stop()
+    waiting = stopped(rig.executor)
     assert [slice_.stage for slice_ in waiting] == [SliceStage.POSTED] * 2
     assert (len(rig.admit()), len(rig.queue.tokens()), len(rig.transport.handles)) == (0, 2, 4)
     assert rig.queue.in_flight() == 20
@@ -206,7 +212,7 @@ def test_after_a_failure_nothing_is_posted_and_what_is_under_way_is_named(rig: R
 def test_what_was_admitted_when_it_failed_is_not_posted(rig: Rig) -> None:
     rig.add()
     (slice_,) = rig.queue.admit(20)
-    assert rig.executor.stop() == []
+    assert stopped(rig.executor) == []
     rig.context.post([slice_])
     assert (rig.transport.handles, rig.queue.in_flight()) == ([], 0)
 
@@ -217,7 +223,7 @@ def test_a_post_that_begins_nothing_is_not_waited_for(rig: Rig, error: Exception
     rig.add()
     rig.admit()
     assert rig.failures == [error]
-    assert (rig.executor.stop(), rig.queue.in_flight()) == ([], 0)
+    assert (stopped(rig.executor), rig.queue.in_flight()) == ([], 0)
     assert rig.counters.snapshot()["posts"] == rig.counters.snapshot()["spans"] == 0
 
 
@@ -226,7 +232,7 @@ def test_a_post_that_may_have_begun_something_never_settles(rig: Rig, error: Exc
     rig.transport.fail[1] = error
     rig.add()
     rig.admit()
-    (slice_,) = rig.executor.stop()
+    (slice_,) = stopped(rig.executor)
     rig.transport.handles[0].end = True
     assert not slice_.settled()
     assert rig.queue.in_flight() == 10
@@ -238,7 +244,7 @@ def test_a_handle_of_a_lost_peer_is_given_back_once(rig: Rig) -> None:
     rig.transport.handles[0].end = PeerLostError("gone")
     rig.executor.step()
     assert (len(rig.failures), rig.transport.handles[0].released) == (1, True)
-    (slice_,) = rig.executor.stop()
+    (slice_,) = stopped(rig.executor)
     assert slice_.handles == [rig.transport.handles[1]]
 
 
@@ -257,7 +263,7 @@ def test_small_slices_of_two_requests_are_one_transfer_and_done_each_by_itself(b
 
 def test_who_leaves_a_shared_transfer_waits_until_it_is_over(both: Rig) -> None:
     both.admit()
-    (left,) = both.executor.stop()
+    (left,) = stopped(both.executor)
     assert not left.settled()
     both.end(0, 1)
     both.other.step()
@@ -276,7 +282,7 @@ def test_a_lost_peer_is_told_to_all_who_share_a_transfer(both: Rig) -> None:
     assert [type(error) for error in both.failures] == [PeerLostError] * 2
     assert both.transport.handles[0].released
     for one in (both.executor, both.other):
-        (slice_,) = one.stop()
+        (slice_,) = stopped(one)
         assert len(slice_.handles) == 1
 
 
@@ -288,7 +294,7 @@ def test_a_shared_transfer_that_failed_is_over_for_all_when_it_ends(both: Rig) -
     both.transport.handles[0].end = both.transport.handles[1].end = True
     both.other.step()
     assert [str(error) for error in both.failures] == ["bytes may still move"] * 2
-    left = [*both.executor.stop(), *both.other.stop()]
+    left = [*stopped(both.executor), *stopped(both.other)]
     assert [slice_.settled() for slice_ in left] == [True] * 2
     assert all(handle.released for handle in both.transport.handles)
 
@@ -298,7 +304,7 @@ def test_a_shared_post_that_fails_fails_all(both: Rig, error: Exception, left: i
     both.transport.fail[0] = error
     both.admit()
     assert both.failures == [error] * 2
-    assert [len(one.stop()) for one in (both.executor, both.other)] == [left] * 2
+    assert [len(stopped(one)) for one in (both.executor, both.other)] == [left] * 2
 
 
 def test_what_cannot_be_gathered_for_all_is_gathered_for_each(both: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +333,7 @@ def test_what_another_slice_of_its_request_has_ended_is_not_posted(both: Rig, mo
 
     monkeypatch.setattr(executor, "gather", gather)
     left = list[Any]()
-    stopping = TransferExecutor(ends("t"), both.context, lambda _: left.extend(stopping.stop()))
+    stopping = TransferExecutor(ends("t"), both.context, lambda _: left.extend(stopped(stopping)))
     for _ in range(2):
         stopping.add(both.link, {"kv": NO_RUNS})  # type: ignore[arg-type]
     both.executor.stop()
