@@ -14,11 +14,8 @@ from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import nearest
 from kvplan.fleet.etcd import PREFIX
 from kvplan.integrations.shared.errors import ConnectorError
-from kvplan.plan.errors import BadRequestError
 from kvplan.runtime.control.addresses import is_loopback_host
 from kvplan.runtime.control.keys import Keys, Plain
-from kvplan.runtime.control.messages import LEASE_RANGE
-from kvplan.runtime.protocol.leases import checked_lease
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 
 MODES = ("auto", "pull", "push")
@@ -32,6 +29,8 @@ PLACE = "kv_connector_extra_config"
 # The environment variable that sets `strict` for a whole fleet.
 STRICT = "KVPLAN_STRICT"
 NONE: Mapping[str, str] = MappingProxyType({})
+# Seconds of a lease that ends neither with one counted pause (LONGEST_PAUSE) nor between two renewals of decode.
+SHORTEST_LEASE = 2.0
 # Keys of other connectors that have another name here, each with that name.
 RENAMED = {"kv_lease_duration": "lease_s", "decoder_kv_blocks_ttl": "lease_s"}
 
@@ -302,11 +301,9 @@ def _seconds(name: str, value: object) -> float:
 
 
 def _lease(name: str, value: object) -> float:
-    try:
-        return checked_lease(value)
-    except BadRequestError as error:
-        low, high = LEASE_RANGE
-        raise _wrong_value(name, value, f"seconds from {low:g} to {high:,.0f}") from error
+    if (seconds := _seconds(name, value)) >= SHORTEST_LEASE:
+        return seconds
+    raise _wrong_value(name, value, f"{SHORTEST_LEASE:g} seconds or more: a second without a core counts against it")
 
 
 def _options(name: str, value: object) -> Mapping[str, str]:
