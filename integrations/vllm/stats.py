@@ -9,18 +9,8 @@ from typing import Any
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics, KVConnectorStats
 from vllm.v1.metrics.utils import create_metric_per_engine
 
-from kvplan.integrations.vllm.measures import (
-    BYTES,
-    EXPIRED,
-    FAILED,
-    HELD,
-    QUARANTINED,
-    SECONDS,
-    added,
-    empty,
-    nothing,
-    summary,
-)
+from kvplan.integrations.vllm import measures
+from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, HELD, QUARANTINED, SECONDS
 
 TIMES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 SIZES = tuple(2.0**power for power in range(11, 36, 2))
@@ -48,20 +38,20 @@ class KvplanStats(KVConnectorStats):  # type: ignore[misc]
     """Measures of all workers of an engine."""
 
     def __init__(self, data: dict[str, Any] | None = None) -> None:
-        super().__init__(data=data or nothing())
+        super().__init__(data=data or measures.nothing())
 
     def reset(self) -> None:
-        self.data = nothing()
+        self.data = measures.nothing()
 
     def aggregate(self, other: KVConnectorStats) -> KvplanStats:
-        added(self.data, other.data)
+        measures.added(self.data, other.data)
         return self
 
     def reduce(self) -> dict[str, int | float]:
-        return summary(self.data)
+        return measures.summary(self.data)
 
     def is_empty(self) -> bool:
-        return empty(self.data)
+        return measures.empty(self.data)
 
 
 class KvplanPromMetrics(KVConnectorPromMetrics):  # type: ignore[misc]
