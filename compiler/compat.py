@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvplan.compiler.bind.instead import BECAUSE, WHEN
+from kvplan.compiler.bind.instead import WHEN
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.rings import check_rings
 from kvplan.compiler.side.text import parse_side
 from kvplan.compiler.words import needed as wanted
-from kvplan.dsl.lang.expr import parse_expr
 from kvplan.dsl.lang.functions import given_words
-from kvplan.dsl.text.diagnostics import listed
 from kvplan.plan.types import Needs
 
 SAME_FILES = "bind both sides from the same layout files"
+KEEP = "give {} {}, if its engine {} runs so"
 PAGED = frozenset({"kernel_block", "kernel_page"})
 
 
@@ -24,13 +23,15 @@ PAGED = frozenset({"kernel_block", "kernel_page"})
 class CachePair:
     """One cache as the two sides have it. `given` are the keys in either side's text, without mesh axes.
     `beside` are values that do not change what is stored: mesh axes, and the blocks and pages of kernels.
-    With `unlike_engines` one engine may lack a value of the other's option."""
+    With `unlike_engines` one engine may lack a value of the other's option. `kept` says what to set so that a side
+    stores the kind of the model's file."""
 
     prefill: BoundCache
     decode: BoundCache
     given: Sequence[str]
     beside: frozenset[str]
     unlike_engines: bool
+    kept: str
 
     def values(self, name: str) -> tuple[object, object]:
         return self.prefill.env.get(name), self.decode.env.get(name)
@@ -45,13 +46,15 @@ class CachePair:
         words = given_words(both)
         plain = [name for name in both if name not in words.values()]
         found = [name for name in plain if len(set(self.values(name))) > 1]
-        one_sided = [n for n in plain if n not in found and len(set(self.values(words[n]))) > 1]
+        one_sided = [n for n in self.given if n in plain and n not in found and len({*self.values(words[n])}) > 1]
         named = [name for name in self.given if name in found]
         sources = [n for i, n in enumerate(found) if self.values(n) in map(self.values, {*found[i + 1 :]} - {*named})]
         return [name for name in named if name in sources] or one_sided or named or sources[:1] or found
 
     def remedy(self) -> str:
         """Return what to set so that both sides store the same."""
+        if self.kept and self.prefill.kind != self.decode.kind:
+            return self.kept
         names = self.differing()
         if len(names) != 1:
             return f"give both sides the same {' and '.join(names)}" if names else SAME_FILES
@@ -82,8 +85,14 @@ def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
     words, beside = sorted(given.keys() - mesh.keys()), PAGED.union(mesh)
     for name in sorted(ours.keys() & theirs.keys()):
         _check_needs(theirs[name], ours[name])
-        _check_cache(CachePair(theirs[name], ours[name], words, beside, prefill.engine != decode.engine))
+        kept = _kept(name, prefill, "prefill") or _kept(name, decode, "decode")
+        _check_cache(CachePair(theirs[name], ours[name], words, beside, prefill.engine != decode.engine, kept))
     return skipped
+
+
+def _kept(name: str, side: BoundSide, role: str) -> str:
+    option = dict(side.kept_with).get(name)
+    return KEEP.format(role, option, side.engine) if option else ""
 
 
 def _check_skipped(name: str, holder: BoundSide, other: BoundSide, read: bool) -> None:
@@ -93,20 +102,15 @@ def _check_skipped(name: str, holder: BoundSide, other: BoundSide, read: bool) -
     has, lacks = ("prefill", "decode") if read else ("decode", "prefill")
     why = dict(other.absent).get(name, "")
     said = f"{has} stores the cache {name!r}, {lacks} does not" + (f" ({why})" if why else "")
-    help = _to_store(why, holder, other, lacks) if why else SAME_FILES
-    raise Refused("C131", said, f"{help}; a cache that the model marks optional is skipped")
+    raise Refused("C131", said, _kept(name, other, lacks) or _to_store(why))
 
 
-def _to_store(why: str, holder: BoundSide, other: BoundSide, lacks: str) -> str:
-    """Return what to set so that the `other` side, which `lacks` a cache for the reason `why`, stores it."""
-    asked = why.removeprefix(BECAUSE).removeprefix(WHEN)
-    condition = f"{asked} is false" if why.startswith(BECAUSE) else asked
-    theirs, ours = (set[str]().union(*(cache.env for cache in side.caches)) for side in (holder, other))
-    unknown = sorted(parse_expr(asked).names & ours - theirs)
-    if not unknown:
-        return f"give both sides options with which {condition}"
-    alone = f"{holder.engine} has no {listed(unknown)}"
-    return f"give {lacks} options with which {condition}, if its engine {other.engine} runs so; {alone}"
+def _to_store(why: str) -> str:
+    """Return what to set so that a side stores a cache that it lacks for the reason `why`."""
+    if not why.startswith(WHEN):
+        return SAME_FILES
+    asked = why.removeprefix(WHEN)
+    return f"give both sides options with which {asked}; a cache that the model marks optional is skipped"
 
 
 def _in_common(prefill: BoundSide, decode: BoundSide) -> str:

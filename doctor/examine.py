@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from kvplan.compiler.api import compile_bound, faster, path, side_of
@@ -32,6 +33,13 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 Plain = dict[str, Any]
+# What to do about a limit of a connector, if settings or directions may help, and if none does.
+LIMITED = "choose another {} for this side; `kvplan explain I012` says where all limits are listed"
+ANY, FIXED = "setting, direction or engine", "engine"
+# What to do about caches that an engine stores otherwise because of the checkpoint's names.
+KEPT = (
+    "on a worker a token takes {:,} bytes, {} times the {:,} with {}: give that option if your build of {} stores it so"
+)
 MOVED = ("workers", "pair", "store", "descriptors", "bytes")
 
 
@@ -93,11 +101,11 @@ def _stored(side: ExaminedSide) -> object:
 def describe_examined(side: ExaminedSide, part: str) -> Plain:
     """Return a side with its groups and its engine's settings, or with its refusal.
 
-    `part` is the engine's role: prefill, decode or both. `unsupported` is why its connector would stop it. `start` is
-    None if it would, or if there is no connector.
+    `part` is the engine's role: prefill, decode or both. `connector_error` is with which its connector would stop it.
+    `start` is None if it would, or if there is no connector.
     """
-    why = unsupported(side, part)
-    head = {"unsupported": why, "part": part, "engine": side.engine.name, "versions": side.engine.versions}
+    error = connector_error(side, part)
+    head = {"connector_error": error, "part": part, "engine": side.engine.name, "versions": side.engine.versions}
     if side.bound is None:
         return {**head, "side": side.text, "error": refusal(side.refusal)}
     kept, _ = side_of(side.bound)
@@ -107,31 +115,69 @@ def describe_examined(side: ExaminedSide, part: str) -> Plain:
         "digest": kept.digest,
         "groups": [_group(kept, group) for group in kept.groups],
         "unprobed": list(side.bound.unprobed),
-        "notes": list(side.bound.notes),
-        "start": _start(side, side.engine.serve, part, side.bound) if side.engine.serve and not why else None,
+        "notes": [*side.bound.notes, *_smaller(side, kept)],
+        "start": _start(side, side.engine.serve, part, side.bound) if side.engine.serve and not error else None,
     }
+
+
+def _smaller(side: ExaminedSide, kept: Side) -> Iterator[str]:
+    """Yield a note on each option that is not given, and with which what the file says is stored in fewer bytes."""
+    options = dict.fromkeys(option for _, option in side.bound.kept_with) if side.bound else ()
+    for option in (each for each in options if each.partition("=")[0] not in parse_side(side.text)):
+        other = examined(side.library, side.model, f"{side.text},{option}")
+        few, many = (_token_bytes(each) for each in (side_of(other.bound)[0] if other.bound else kept, kept))
+        if few < many:
+            yield KEPT.format(many, f"{many / few:.3g}", few, option, side.engine.name)
+
+
+def _token_bytes(side: Side) -> int:
+    """Return the bytes that a token takes on the first worker."""
+    tokens = {group.name: group.tokens for group in side.groups if group.store == "tokens"}
+    planes = (each for each in side.workers[0].planes if each.group in tokens)
+    return sum(each.page * prod(len(at) for _, at, _ in each.loops) // tokens[each.group] for each in planes)
 
 
 def limits(library: Library, side: BoundSide, part: str) -> str:
     """Return why its connector would stop a bound side's engine, empty if it would not or there is none."""
     engine, model = library.engine(side.engine), library.model(side.model)
-    return unsupported(ExaminedSide(library, model, engine, side.key, side, None), part)
+    error = connector_error(ExaminedSide(library, model, engine, side.key, side, None), part)
+    return str(error["message"]) if error else ""
 
 
-def unsupported(side: ExaminedSide, part: str) -> str:
-    """Return why its connector would stop this engine, empty if it would not or there is none."""
+def connector_error(side: ExaminedSide, part: str) -> Plain | None:
+    """Return the error with which its connector would stop this engine; None if it would not or there is none.
+
+    What no setting changes is known of a side that is refused, too.
+    """
     serve = side.engine.serve
-    if serve is None or side.bound is None:
-        return ""
+    if serve is None:
+        return None
+    fixed = [*_never(side, serve), *(_mixed_pool(side.bound, serve.windows) if side.bound else ())]
+    why = "; ".join(dict.fromkeys([*fixed, *_broken(side, serve, part)]))
+    return {"code": "I012", "message": why, "help": LIMITED.format(FIXED if fixed else ANY)} if why else None
+
+
+def _never(side: ExaminedSide, serve: Serve) -> list[str]:
+    """Return the limits on kinds that the model has on every side."""
+    own = [
+        cache.kind for cache in side.model.caches.values() if not cache.when and cache.kind not in side.engine.instead
+    ]
+    kinds = {*own, *(side.library.kind(kind).store for kind in own)}
+    return [str(rule.say) for rule in serve.require if not rule.that.names and kinds & {*rule.kinds}]
+
+
+def _broken(side: ExaminedSide, serve: Serve, part: str) -> list[str]:
+    """Return the limits that a side breaks as it is bound; none if it is refused."""
+    if side.bound is None:
+        return []
     if part not in serve.roles:
-        return f"one engine of {side.engine.name} either prefills or decodes"
+        return [f"one engine of {side.engine.name} either prefills or decodes"]
     given = parse_side(side.text)
     given.pop("engine", None)
     env = {**stored_values(side.library, side.engine, side.model, given), DECODES: part != "prefill"}
     whole = {cache.name: {**env, WHOLE: cache.needs.whole} for cache in side.bound.caches}
     rules = applied(serve.require, side.bound.caches, env, whole)
-    broken = [filled(rule.say, known) for rule, known, _ in rules if evaluate(rule.that, known) is not True]
-    return "; ".join(dict.fromkeys([*broken, *_mixed_pool(side.bound, serve.windows)]))
+    return [filled(rule.say, known) for rule, known, _ in rules if evaluate(rule.that, known) is not True]
 
 
 def _mixed_pool(side: BoundSide, flag: str) -> Iterator[str]:

@@ -36,8 +36,7 @@ NOT_ITS_DRAFT = "for a draft that is not the checkpoint's add `config: {words: {
 CORRECT_DRAFT = "correct the draft layers"
 RENAMED = "by the checkpoint's own names {} stores something else: give the layout `checkpoint: {{{}}}`"
 OVERRULED = (
-    "{}: {} takes {} by the checkpoint's names: leave the option out, unless you set what `kvplan explain {}` says "
-    "changes that"
+    "{}: {} takes {} by the checkpoint's names: right if your build, or what `kvplan explain {}` says, changes that"
 )
 # The errors of a configuration that says too little for a model: rules of the layout may say the rest.
 REFUSALS = ("F002", "F003", "F004", "F005", "F007")
@@ -192,16 +191,17 @@ def _file(known: Library, name: str) -> str:
 def on_sides(found: FoundLayout, sides: Mapping[str, ExaminedSide]) -> FoundLayout:
     """The layout with what may be wrong of it on these sides: its warnings, and other words of its checkpoint."""
     drafting = any(parse_side(side.text).get(DRAFT_TOKENS, "0") != "0" for side in sides.values())
-    found = replace(found, notes=(*found.notes, UNDRAFTED)) if drafting and not found.model.drafts else found
-    own = tuple(
+    undrafted = (UNDRAFTED,) if drafting and not found.model.drafts else ()
+    own = (
         OVERRULED.format(given, side.engine.name, taken, given.partition("=")[0])
         for side in sides.values()
         for given, taken in overruled(side, found.checkpoint)
     )
+    found = replace(found, notes=(*found.notes, *undrafted, *dict.fromkeys(own)))
     if not found.file:
-        return replace(found, doubts=tuple(dict.fromkeys((*found.doubts, *own))))
+        return found
     slips = warnings_of(found.library, found.model, [side.engine.name for side in sides.values()])
     unnamed = [side.engine.name for side in sides.values() if stores_otherwise(side, found.checkpoint)]
     words = ", ".join(f"{key}: {word}" for key, word in found.checkpoint.items())
     names = (RENAMED.format(name, words) for name in dict.fromkeys(unnamed))
-    return replace(found, doubts=tuple(dict.fromkeys((*found.doubts, *slips, *names, *own))))
+    return replace(found, doubts=tuple(dict.fromkeys((*found.doubts, *slips, *names))))

@@ -41,9 +41,6 @@ WAYS = {"to-peer": ((HERE, PEER),), "from-peer": ((PEER, HERE),), "both": ((HERE
 # The HTTP port of each engine, and the first port of the connector if engines run on two machines.
 HTTP, PORT = {HERE: 8100, PEER: 8200}, 7600
 WORKS, WORKS_IF = "works", "works if the layout is right"
-LIMITED = (
-    "choose another setting, direction or engine for this side; `kvplan explain I012` says where all limits are listed"
-)
 
 
 @click.command("doctor")
@@ -184,7 +181,7 @@ def _answer(
         name: {**describe_examined(side, parts[name]), "engine_file": files[name]} for name, side in sides.items()
     }
     unserved = {name: _unserved(found.library, sides[name].engine, release) for name, release in releases.items()}
-    unserved = {name: error or _unsupported(described[name].pop("unsupported")) for name, error in unserved.items()}
+    unserved = {name: error or described[name]["connector_error"] for name, error in unserved.items()}
     ways = [{"from": a, "to": b, **describe_way(sides[a], sides[b])} for a, b in WAYS[direction]]
     return {
         "model": {"name": found.model.name, "title": found.model.title, "file": found.file or None,
@@ -207,11 +204,6 @@ def _unserved(known: Library, engine: Engine, release: str) -> Plain | None:
     supported = listed(sorted({_supported(serve) for serve in serves}))
     said = f"there is no connector for {what}: kvplan's is for {engine.package} {supported}"
     return {"code": "I003", "message": said, "help": f"run {engine.package} {supported}"}
-
-
-def _unsupported(why: str) -> Plain | None:
-    """The error with which a connector would stop the engine for the reason `why`; None without a reason."""
-    return {"code": "I012", "message": why, "help": LIMITED} if why else None
 
 
 def _supported(serve: Serve) -> str:
@@ -273,9 +265,6 @@ def _lines(answer: Plain) -> list[str]:
         verdict = _verdict(answer["model"], stopped)
         refused = [f"{_head(way)}: refused with that side"]
         lines += ["", *(_way(way, verdict) if way.get("error") not in side_errors else refused)]
-    for name, side in answer["sides"].items():
-        if error := side["connector_error"]:
-            lines += ["", f"{LABELS[name].upper()}: refused", *_refused(error)]
     without = [name for name, side in answer["sides"].items() if not side["start"]]
     if doubts := answer["model"]["doubts"]:
         lines += ["", "THE LAYOUT IS IN DOUBT: the engine may store something else", *(f"  {why}" for why in doubts)]
@@ -311,6 +300,7 @@ def _model(model: Plain) -> list[str]:
 def _side(name: str, side: Plain) -> list[str]:
     lines = [f"{LABELS[name].upper()}, {side['part']}: {side['side']}"]
     lines += [f"  engine {side['engine']} {side['versions']}, {side['engine_file']}"]
+    lines += _refused(side["connector_error"]) if side["connector_error"] else []
     if "error" in side:
         return [*lines, *_refused(side["error"])]
     rows = [(g["group"], _block(g), _bytes(g)) for g in side["groups"]]

@@ -310,6 +310,15 @@ def test_a_cache_that_a_connector_does_not_move_is_refused_once() -> None:
     )
 
 
+def test_what_no_setting_helps_is_refused_before_what_a_setting_helps() -> None:
+    """Without `block=64` the side is refused for its blocks, too."""
+    said = run("deepseek-v3.2.json", "--peer-engine", "sglang").stdout
+    assert 0 < said.index("error[I012]: the keys of a sparse") < said.index("error[C110]: ")
+    assert "= choose another engine for this side; `kvplan explain I012`" in said
+    drafts = run("llama-3.1-8b.json", "--engine", "sglang", "--options", "draft_tokens=2").stdout
+    assert "= choose another setting, direction or engine for this side" in drafts
+
+
 def test_layers_of_several_sizes_are_not_told_to_share_a_pool(tmp_path: Path) -> None:
     config = {
         "architectures": ["MyHybridForCausalLM"], "num_hidden_layers": 8, "hidden_size": 4096, "head_dim": 128,
@@ -630,22 +639,39 @@ def test_a_checkpoint_s_name_by_which_an_engine_stores_another_layout_is_a_doubt
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_an_option_that_contradicts_what_the_engine_takes_by_the_checkpoint_s_names_is_a_doubt(
+def test_an_option_that_contradicts_what_the_engine_takes_by_the_checkpoint_s_names_is_remarked(
     named: bool, tmp_path: Path
 ) -> None:
-    """No flag or variable that doctor prints makes the engine store the other kind."""
+    """A build of one's own may know the model, so the option is no doubt."""
     config = json.loads((CONFIGS / "deepseek-v3.json").read_text())
     path, layout = tmp_path / "config.json", latents(tmp_path, architecture="CirrusForCausalLM")
     path.write_text(json.dumps({**config, "architectures": ["CirrusForCausalLM"], "model_type": "cirrus"}))
     words = "checkpoint: {architecture: CirrusForCausalLM, model_type: cirrus}\n" if named else ""
     layout.write_text(f"{layout.read_text()}{words}")
     kept, heads = (
-        run(path, "--layout", str(layout), "--options", f"latents={word}").stdout for word in ("kept", "heads")
+        answer(path, "--layout", str(layout), "--options", f"latents={word}")["model"] for word in ("kept", "heads")
     )
-    assert "latents=kept: vllm takes latents=heads by the checkpoint's names: leave the option out" in kept
-    assert "vllm takes latents" not in heads
-    alone = run(path, "--options", "latents=kept")
-    assert ("latents=kept: vllm takes latents=heads" in alone.stdout, alone.exit_code) == (True, 4)
+    remark = "latents=kept: vllm takes latents=heads by the checkpoint's names: right if your build, or what"
+    assert sum(note.startswith(remark) for note in kept["notes"]) == 1
+    assert "vllm takes latents" not in str((kept["doubts"], heads))
+    alone = answer(path, "--options", "latents=kept")["model"]
+    assert (remark in str(alone["notes"]), remark in str(alone["doubts"])) == (True, False)
+
+
+def test_latents_that_an_engine_does_not_keep_are_said_in_bytes_with_the_option_that_keeps_them(tmp_path: Path) -> None:
+    layout = latents(tmp_path, architecture="CirrusForCausalLM")
+    layout.write_text(f"{layout.read_text()}checkpoint: {{architecture: CirrusForCausalLM, model_type: cirrus}}\n")
+    heads, kept, said = (
+        answer("deepseek-v3.json", "--layout", str(layout), "--tp", "8", *words)["sides"]["side"]
+        for words in ((), ("--options", "latents=kept"), ("--options", "latents=heads"))
+    )
+    (note,) = (note for note in heads["notes"] if "times" in note)
+    many, few = (side["groups"][0]["pages"][0] // side["groups"][0]["tokens"] * 61 for side in (heads, kept))
+    assert note == (
+        f"on a worker a token takes {many:,} bytes, {many / few:.3g} times the {few:,} with latents=kept: "
+        "give that option if your build of vllm stores it so"
+    )
+    assert "times" not in str((kept["notes"], said["notes"]))
 
 
 @pytest.mark.parametrize(

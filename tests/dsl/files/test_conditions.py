@@ -143,9 +143,8 @@ def test_what_one_side_lacks_is_said_with_its_condition(path: Path) -> None:
     path.write_text(path.read_text().replace("optional: true, ", ""))
     with pytest.raises(Refused, match="decode does not \\(when draft_tokens > 0\\)") as caught:
         compile_pair(load([path]), "conditional", "draft_tokens=1", "tp=2")
-    assert (caught.value.code, caught.value.help.partition(";")[0]) == (
-        "C131", "give both sides options with which draft_tokens > 0",
-    )  # fmt: skip
+    help = "give both sides options with which draft_tokens > 0; a cache that the model marks optional is skipped"
+    assert (caught.value.code, caught.value.help) == ("C131", help)
 
 
 def test_an_option_that_one_engine_lacks_is_asked_of_the_other_side_only(tmp_path: Path) -> None:
@@ -156,9 +155,17 @@ def test_an_option_that_one_engine_lacks_is_asked_of_the_other_side_only(tmp_pat
     assert str(caught.value.message) == (
         "prefill stores the cache 'indexer', decode does not (because latents == 'heads')"
     )
-    assert caught.value.help.startswith(
-        "give decode options with which latents == 'heads' is false, if its engine vllm runs so; sglang has no latents;"
-    )
+    assert caught.value.help == "give decode latents=kept, if its engine vllm runs so"
+
+
+def test_another_record_is_led_back_to_the_option_that_chose_it(tmp_path: Path) -> None:
+    """What only differs by being a parameter of another kind is no cause."""
+    (tmp_path / "toy.yaml").write_text(LATENTS.replace("dim: 128}", "dim: 128, optional: true}"))
+    library, sides = load([tmp_path / "toy.yaml"]), ("engine=sglang,block=64", "tp=1")
+    for pair, lacks in ((sides, "decode"), (sides[::-1], "prefill")):
+        with pytest.raises(Refused, match="C133") as caught:
+            compile_pair(library, "toy", *pair)
+        assert caught.value.help.endswith(f"convert them: give {lacks} latents=kept, if its engine vllm runs so")
 
 
 def test_sides_without_a_cache_in_common_are_told_what_each_lacks(path: Path) -> None:
