@@ -181,7 +181,15 @@ class Library:
 
     @property
     def _references(self) -> ModelReferences:
-        return ModelReferences(self.kinds, self.outer, self.paths["engine"], lambda: self.option_words)
+        words = (lambda: self.option_words), (lambda: self.side_words), (lambda: self.general.words)
+        return ModelReferences(self.kinds, self.outer, self.paths["engine"], *words)
+
+    @cached_property
+    def side_words(self) -> dict[str, str]:
+        """The keys of a side by the words for them: axes, options, and flags of the engines that can be read."""
+        engines = [each for name in self.engines if (each := guarded(Sink(), partial(self.engine, name)))]
+        flags = {flag: key for each in engines for flag, key in each.flags.items()}
+        return flags | {key: key for each in engines for key in (*each.mesh.workers, *each.mesh.derived, *each.options)}
 
     @cached_property
     def storages(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.yaml_reader import Tree, YamlList, YamlScalar, YamlTable, read_text
 
 # Keys without effect on plans: they are for people, or say how a configuration is read.
-SAID = {"title", "doc", "doc-ref", "unit", "match", "config", "legend", "other_names", "probed"}
+SAID = {"title", "doc", "doc-ref", "unit", "match", "config", "legend", "other_names", "probed", "doubts"}
 FAMILY, ENGINE, KIND, BASE, CONFIGURATIONS = "variants", "engine", "kind", "extends", "config"
 # The name of the engine if a side names none.
 DEFAULT = ""

@@ -52,11 +52,49 @@ class ModelReferences:
     outer: tuple[str, ...]
     engines: Collection[str]
     option_words: Callable[[], OptionWords] = OptionWords
+    side_words: Callable[[], Mapping[str, str]] = dict
+    config_words: Callable[[], Sequence[tuple[str, Expr]]] = tuple
+
+    def of_side(self, word: str) -> str:
+        """A hint at the key of a side that a word, such as an engine's flag, stands for; empty if it is none."""
+        key = self.side_words().get(word)
+        return f"each side says it: {key}=…" if key else ""
+
+    def of_condition(self, word: str) -> str:
+        """A hint at the option that is meant by a word in a condition; empty if it is none."""
+        key = self.side_words().get(word)
+        return f"did you mean '{key}'?" if key else ""
+
+    def of_model(self, key: str, tree: Tree | None) -> str:
+        """A hint at the place, or the name, of an unknown key of a model."""
+        if isinstance(tree, YamlTable) and tree.get("kind"):
+            return "write it under caches"
+        words = (word for word, expr in self.config_words() if word in MODEL.known and key in expr.names)
+        return next((f"did you mean '{word}'?" for word in words), "") or self.of_side(key)
+
+    def of_cache(self, key: str, kind: Kind) -> str:
+        """A hint at the place, or the name, of an unknown key of a cache of that kind."""
+        if key in MODEL.known:
+            return "write it beside caches: it is for the whole model"
+        if param := next((name for rule in kind.match for name, expr in rule.params.items() if expr.text == key), ""):
+            return f"did you mean '{param}'?"
+        if not kind.split and key in self._divided():
+            return f"leave it out: every worker has all of a cache of kind '{kind.name}'"
+        return self.of_side(key)
+
+    def _divided(self) -> set[str]:
+        """The parameters of kinds whose items workers divide among them: heads, channels."""
+        kinds = (guarded(Sink(), partial(self.kinds.__getitem__, name)) for name in self.kinds)
+        axes = (
+            (kind.split, axis, expr) for kind in kinds if kind for t in kind.tensors.values() for axis, expr in t.axes
+        )
+        return {expr.text for split, axis, expr in axes if axis in split and expr is not None}
 
 
 def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) -> Model:
     """The model, with every error in the sink."""
-    keys, kinds = MODEL.read(sink, root), known.kinds
+    keys = MODEL.read(sink, root, hint=lambda key: known.of_model(key, root.get(key)))
+    kinds = known.kinds
     for engine in keys.sides:
         is_known(sink, "engine", engine, known.engines)
     # An invalid number of drafts still says that there are some.
@@ -103,14 +141,15 @@ def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known
     if kind is None:
         return None
     required = [param.name for param in kind.params.values() if param.default is None]
-    keys = CACHE.read(sink, tree, f"cache '{name}' of kind '{kind.name}'", kind.params, required)
+    what = f"cache '{name}' of kind '{kind.name}'"
+    keys = CACHE.read(sink, tree, what, kind.params, required, lambda key: known.of_cache(key, kind))
     check_tokens(sink, kind.store, f"kind '{kind.name}'", keys.given)
     needs = parse_needs(sink, keys.written("needs"), {*kind.params, *known.outer})
     given = [(param, keys.given[param.name]) for param in kind.params.values() if param.name in keys.given]
     params = {param.name: _param(sink, param, value, around) for param, value in given}
     good = {param: expr for param, expr in params.items() if expr is not None}
     check_worth(sink, kind, good, around.values, name.span, needs)
-    check_names(sink, keys.when, known.outer)
+    check_names(sink, keys.when, known.outer, hint=known.of_condition)
     check_condition(sink, keys.when, known.option_words)
     layers = parse_layers(sink, keys.written("layers"), around.layers, around.drafts)
     return replace(keys, name=name, kind=kind.name, layers=layers, params=good, needs=needs)

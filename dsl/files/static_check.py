@@ -175,7 +175,9 @@ def _needs(kind: Kind, own: NeedsRule | None, given: GivenParams, env: Env) -> I
     for name, expr in needs.limits if needs else ():
         if not is_ready(expr, env):
             continue
-        what, place = f"'{name}' of needs", expr.tree.span if own else given.place(given.blamed(expr, env))
+        plain = not own and expr.text in given.exprs
+        what = f"'{expr.text}'" if plain else f"'{name}' of needs"
+        place = expr.tree.span if own else given.place(given.blamed(expr, env))
         yield from _tokens(what, expr, place, "" if own else given.told(what, expr), env)
     if needs and needs.window and needs.chunk:
         yield from _at_once(needs.window, needs.chunk, own is not None, given, env)

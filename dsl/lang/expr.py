@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvplan.dsl.lang import syntax
-from kvplan.dsl.lang.functions import ABOUT_NAMES, ARITY, EVERY, Arity
+from kvplan.dsl.lang.functions import ABOUT_NAMES, ARITY, EVERY, INSTEAD, Arity
 from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary
 from kvplan.dsl.text.diagnostics import fault, nearest
 from kvplan.dsl.text.source import SourceSpan, inline
@@ -59,7 +59,9 @@ def _call(function: str, args: tuple[Node, ...], at: SourceSpan, name: SourceSpa
     if function not in functions:
         if function in EVERY:
             raise fault("E025", f"{function} is for foreign values, and there are none here", name)
-        raise fault("E003", f"unknown function '{function}'", name, help=nearest(function, functions))
+        raise fault(
+            "E003", f"unknown function '{function}'", name, help=INSTEAD.get(function) or nearest(function, functions)
+        )
     low, high = functions[function]
     if not low <= len(args) <= high:
         count = str(low) if low == high else f"{low} or more"

@@ -37,6 +37,8 @@ FOREIGN = {
     "place(x, y)": "the number of the first entry of x that is y, from 0",
     "assumed(x)": "x, if nothing else has a value: a doubt says that it is assumed",
 }
+# Functions of other languages, and what to write instead.
+INSTEAD = {"range": "write a condition: layer >= 2 and layer % 3 == 2"}
 MANY = 64
 
 

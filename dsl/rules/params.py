@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kvplan.dsl.lang import dtypes
-from kvplan.dsl.lang.nodes import Expr, Name, Number, Text
+from kvplan.dsl.lang.nodes import Expr, Name, Node, Number, Text
 from kvplan.dsl.schema.fields import check_names, worded
 from kvplan.dsl.schema.kind import Param
 from kvplan.dsl.text.diagnostics import Sink, nearest, nearest_or_all
@@ -59,11 +59,18 @@ def checked(sink: Sink, param: Param, expr: Expr | None) -> Expr | None:
 def _check_word(sink: Sink, param: Param, tree: Text) -> None:
     if param.type in ("int", "sizes") or isinstance(tree.value, bool):
         wanted = {"int": "a number", "sizes": "a set of sizes"}.get(param.type, "a word")
-        sink.add("T003", f"'{param.name}' is {wanted}, not '{str(tree.value).lower()}'", tree.span)
+        said = f"'{param.name}' is {wanted}, not '{str(tree.value).lower()}'"
+        sink.add("T003", said, tree.span, help=_left_out(param, tree))
     elif param.type == "dtype" and tree.value not in dtypes.SIZES:
         sink.add("T002", f"'{tree.value}' is not an element type", tree.span, help=nearest(tree.value, dtypes.NAMES))
     elif param.values and tree.value not in param.values:
         sink.add("K010", f"'{param.name}' cannot be '{tree.value}'", tree.span, help=_value(tree.value, param.values))
+
+
+def _left_out(param: Param, tree: Node) -> str:
+    """Advice about a wrong value: what no value means; empty for a default."""
+    default = param.default
+    return f"if it is left out, it is {default.text}" if default and default.tree is not tree else ""
 
 
 def _value(word: str, values: Sequence[str]) -> str:
@@ -88,7 +95,9 @@ def check_value(sink: Sink, param: Param, expr: Expr | None, known: set[str]) ->
         help = _value(expr.text, param.values)
         sink.add("K010", f"'{param.name}' cannot be '{expr.text}'", expr.tree.span, help=help)
     else:
-        check_names(sink, expr, known, WANTED.get(param.type, ""))
+        check_names(
+            sink, expr, known, WANTED.get(param.type, ""), lambda _: _left_out(param, expr.tree) if expr else ""
+        )
 
 
 def check_dtype(sink: Sink, expr: Expr | None, known: set[str]) -> None:

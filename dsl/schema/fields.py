@@ -78,14 +78,26 @@ def guarded(sink: Sink, parse: Callable[[], T]) -> T | None:
         return None
 
 
-def check_names(sink: Sink, expr: Expr | None, known: Iterable[str], wanted: str = "") -> None:
-    """Report every name in `expr` that is not `known` (E005); `wanted` is the message for a bare word."""
+def check_names(
+    sink: Sink,
+    expr: Expr | None,
+    known: Iterable[str],
+    wanted: str = "",
+    hint: Callable[[str], str] = lambda name: "",
+) -> None:
+    """Report every name in `expr` that is not `known` (E005), with a `hint` at it; `wanted` is the message for a bare
+    word."""
     names = set(known)
     for name in used(expr.tree) if expr else ():
         if name.id not in names:
             near = nearest(name.id, names) if close(name.id, names) else ""
             said = f"unknown name '{name.id}'" + (f"; {wanted}" if wanted and not near else "")
-            sink.add("E005", said, name.span, help=near or ("" if wanted else f"a word is written \"'{name.id}'\""))
+            sink.add(
+                "E005",
+                said,
+                name.span,
+                help=near or hint(name.id) or ("" if wanted else f"a word is written \"'{name.id}'\""),
+            )
 
 
 def placeholders(text: str) -> tuple[str, ...]:

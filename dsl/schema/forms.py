@@ -6,7 +6,7 @@ All of kvplan works with these classes. Readers check their values, and fill in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as fields_of
 from typing import Any, Generic, Literal, Self, TypeVar, overload
@@ -63,7 +63,7 @@ class MapShape(Generic[T]):
 
     def read(self, sink: Sink, tree: Tree | None, what: str) -> Named[T]:
         """The values by their names, which have their places. Reports invalid names (K009)."""
-        given = entries(sink, tree, what)
+        given = entries(sink, tree, what, "write a name before each: NAME: …")
         good = {key: value for key, value in given.items() if self._is_name(sink, key, what)}
         noun = f"{self.of.what.split()[-1]} " if isinstance(self.of, Form) else ""
         values = {key: self.of.read(sink, value, f"{noun}'{key}'") for key, value in good.items()}
@@ -233,11 +233,19 @@ class Form(Generic[K]):
         return next((f"write {home}: {{{key}: …}}" for home in homes), "") or nearest(key, known)
 
     def read(
-        self, sink: Sink, tree: Tree | None, what: str = "", more: Iterable[str] = (), required: Iterable[str] = ()
+        self,
+        sink: Sink,
+        tree: Tree | None,
+        what: str = "",
+        more: Iterable[str] = (),
+        required: Iterable[str] = (),
+        hint: Callable[[str], str] = lambda key: "",
     ) -> K:
-        """The mapping as its class, with defaults for missing keys. `more` keys are allowed, too, some `required`."""
+        """The mapping as its class, with defaults for missing keys. `more` keys are allowed, too, some `required`. A
+        `hint` at an unknown key, if there is one, takes the place of other advice."""
         what, needed = what or self.what, (*self.required, *required)
-        given = fields(sink, tree, what, (*self.known, *more), needed, self.advice) if tree is not None else {}
+        advice = lambda key, known: hint(key) or self.advice(key, known)  # noqa: E731
+        given = fields(sink, tree, what, (*self.known, *more), needed, advice) if tree is not None else {}
         if isinstance(tree, YamlTable) and self.either and given.keys().isdisjoint(self.either):
             help = f"add {listed([f'{name}: …' for name in self.either])}"
             sink.add("K002", f"{what} has neither {' nor '.join(self.either)}", tree.span, help=help)

@@ -118,8 +118,9 @@ def test_a_unit_is_for_people() -> None:
     assert found("engine: e\noptions: {block: {}}\n", "engine: e\noptions: {block: {unit: tokens}}\n") == []
 
 
-def test_other_names_of_a_kind_are_for_people() -> None:
+def test_other_names_and_doubts_of_a_kind_are_for_people() -> None:
     assert found("kind: k\n", "kind: k\nother_names: {kk: the full name of k}\n") == []
+    assert found("kind: k\n", "kind: k\ndoubts: [{when: heads > 8, say: many heads}]\n") == []
 
 
 ENGINES = {"one.yaml": "engine: one\ndefault: true\nn: 1\n", "two.yaml": "engine: two\nextends: one\nn: 1\n"}
