@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from kvplan.dsl.library import Library
 
 Plain = dict[str, Any]
-# What to do about a limit of a connector, if settings or directions may help, and if none does.
+# Advice about a limit of a connector, if settings or directions may help, and if none does.
 LIMITED = "choose another {} for this side; `kvplan explain I012` says where all limits are listed"
 ANY, FIXED = "setting, direction or engine", "engine"
-# What to do about caches that an engine stores otherwise because of the checkpoint's names.
+# Advice about caches that an engine stores otherwise because of the checkpoint's names.
 KEPT = (
     "on a worker a token takes {:,} bytes, {} times the {:,} with {}: give that option if your build of {} stores it so"
 )
@@ -147,7 +147,7 @@ def limits(library: Library, side: BoundSide, part: str) -> str:
 def connector_error(side: ExaminedSide, part: str) -> Plain | None:
     """Return the error with which its connector would stop this engine; None if it would not or there is none.
 
-    What no setting changes is known of a side that is refused, too.
+    A limit that no setting changes is known of a side that is refused, too.
     """
     serve = side.engine.serve
     if serve is None:

@@ -159,7 +159,7 @@ def test_an_option_that_one_engine_lacks_is_asked_of_the_other_side_only(tmp_pat
 
 
 def test_another_record_is_led_back_to_the_option_that_chose_it(tmp_path: Path) -> None:
-    """What only differs by being a parameter of another kind is no cause."""
+    """A parameter that only one of the kinds has is no cause."""
     (tmp_path / "toy.yaml").write_text(LATENTS.replace("dim: 128}", "dim: 128, optional: true}"))
     library, sides = load([tmp_path / "toy.yaml"]), ("engine=sglang,block=64", "tp=1")
     for pair, lacks in ((sides, "decode"), (sides[::-1], "prefill")):
