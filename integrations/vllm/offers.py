@@ -122,9 +122,8 @@ class PromptOffers:
         try:
             if self._open.pop(name, None) is None and name not in self.unreleased:
                 self._worker.decline(name)
-                self.unreleased.add(name)
-                return
-            self._worker.withdraw(name)
+            else:
+                self._worker.withdraw(name)
         except Exception as error:  # See `begin`.
             logs.event(logs.INFO, "decode not told", request=name, error=error)
 

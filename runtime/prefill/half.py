@@ -59,8 +59,8 @@ class PrefillHalf(Half):
         super().__init__("prefill", endpoint)
         self.core = PrefillCore(endpoint.worker, lease, limits.requests, secrets.randbits(62))
         self.lease_clock = LeaseClock(self.clock, lease)
-        # Released requests until callers take them, and then until the core knows that: used by any thread.
-        self._unreported, self._reported = deque[Released](), deque[str]()
+        # Released requests until callers collect them, and then until the core knows that: used by any thread.
+        self._released, self._collected = deque[Released](), deque[str]()
         self.spans = RequestSpans("kvplan hold", {"worker": endpoint.worker})
         self._server, self._identity, self._plans, self._side = server, identity, plans, side
         self._limits, self._counters = limits, counters
@@ -71,17 +71,17 @@ class PrefillHalf(Half):
 
     def released(self) -> list[Released]:
         """Return the requests whose blocks are free, each once, however many threads ask."""
-        found = list(taken(self._unreported))
-        self._reported.extend(one.request for one in found)
+        found = list(taken(self._released))
+        self._collected.extend(one.request for one in found)
         return found
 
     def held(self) -> int:
         """Return how many requests count against the limit. Safe to call from any thread."""
-        return self.core.leases.occupied() - len(self._reported)
+        return self.core.leases.occupied() - len(self._collected)
 
     def tell_collected(self) -> None:
-        """Notify the core of the releases that callers took: their requests may be held again."""
-        self.core.leases.collected(taken(self._reported))
+        """Notify the core of the releases that callers collected: their requests may be held again."""
+        self.core.leases.collected(taken(self._collected))
 
     def accept(self, pool: Pool) -> None:
         pool.check(self.endpoint.worker, self._side.digest, self.name)
@@ -208,7 +208,7 @@ class PrefillHalf(Half):
         """Record that the blocks of a request are free."""
         self._counters.add("ended_holds", end=released.why)
         self.spans.end(released.request, released.why, "blocks freed early" if released.why == "expired" else "")
-        self._unreported.append(released)
+        self._released.append(released)
 
 
 def taken(found: deque[T]) -> Iterator[T]:

@@ -11,7 +11,7 @@ from kvplan.runtime.control.identity import Identity, identified
 from kvplan.runtime.control.keys import Keys, Plain
 from kvplan.runtime.control.messages import DEFAULT_LEASE
 from kvplan.runtime.endpoint import Endpoint
-from kvplan.runtime.errors import HandshakeError
+from kvplan.runtime.errors import HandshakeError, WithdrawnError
 from kvplan.runtime.memory.device import enter
 from kvplan.runtime.memory.register import Pool
 from kvplan.runtime.ops import tracing
@@ -162,15 +162,11 @@ class PrefillWorker(OwnedWorker):
     def decline(self, request: str) -> None:
         """Refuse a request that is not held and never will be: decode workers that ask for it get WithdrawnError.
 
-        A worker that drains refuses such claims by itself. Raises HandleError if it is held already, LimitedError,
-        BadRequestError.
+        A worker that drains refuses such claims by itself. Raises HandleError if it is held, BadRequestError.
         """
         check_id(request)
         self.half.check_open()
-        self.half.tell_collected()
-        # No poll comes between the two, so no decode worker can see the hold.
-        self.half.driver.command(self.half.core.hold, request, (0, 0), None, ready=False)
-        self.half.withdraw(request)
+        self.half.driver.command(self.half.core.decline, request, WithdrawnError("the prefill engine declined it"))
 
     @owned
     def drop(self, engine: str) -> None:

@@ -172,7 +172,7 @@ class RequestEnded(Output, frozen=True, eq=False):
 
 
 class Free(Output, frozen=True, eq=False):
-    """Notify the caller that a request's blocks may be freed."""
+    """Notify the caller that a request's blocks are free."""
 
     released: Released
 

@@ -11,7 +11,7 @@ from kvplan.runtime.ops.metrics import MessageKind
 
 # Engine runs, each with one plan, that may read one request.
 MOST_RUNS = 8
-# Before all time: the end of a promise that its claimant ended, and the time of something that never happened.
+# Before all time: the end of a promise that its claimant ended, of a hold that ends at once, and of what never was.
 LONG_AGO = -math.inf
 
 
@@ -54,9 +54,8 @@ class Hold:
     """A request whose blocks are kept.
 
     `lease_end` is one lease after the hold, or the last offer, claim or comparison of checksums. `done` are the
-    claimants that said Done. `finished` are the runs whose claimants all said Done. A hold that the engine has
-    `withdrawn` accepts no claims, and its promises stay in force. `next_look` is the time of the next check whether it
-    ends.
+    claimants that said Done, `finished_runs` the runs whose claimants all did. A hold that the engine has `withdrawn`
+    accepts no claims, and its promises stay in force. `next_look` is the time of the next check whether it ends.
     """
 
     request: str
@@ -66,17 +65,17 @@ class Hold:
     next_look: float = math.inf
     promises: dict[Claimant, Promise] = field(default_factory=dict)
     done: set[Claimant] = field(default_factory=set)
-    finished: set[tuple[str, str]] = field(default_factory=set)
+    finished_runs: set[tuple[str, str]] = field(default_factory=set)
 
     @property
     def reason(self) -> LossReason:
         """The reason why the hold ends when it is due."""
         withdrawn = LossReason.WITHDRAWN if self.withdrawn else LossReason.EXPIRED
-        return LossReason.FINISHED if self.finished else withdrawn
+        return LossReason.FINISHED if self.finished_runs else withdrawn
 
     def due(self) -> float:
         """Return when it ends: at `lease_end`, or if it is withdrawn or a run has finished, with its last promise."""
-        if not self.finished and not self.withdrawn:
+        if not self.finished_runs and not self.withdrawn:
             return self.lease_end
         return max((promise.end for promise in self.promises.values()), default=LONG_AGO)
 
@@ -103,7 +102,7 @@ class Hold:
         self.end_promise(claimant)
         self.done.add(claimant)
         if contract <= {other.worker for other in self.done if other.run_and_plan == claimant.run_and_plan}:
-            self.finished.add(claimant.run_and_plan)
+            self.finished_runs.add(claimant.run_and_plan)
         return MessageKind.DUPLICATE if again else MessageKind.COUNTED
 
     def runs_in_the_way(self, claimant: Claimant, heard_until: float) -> list[str]:

@@ -35,16 +35,16 @@ NOBODY = "", ""
 
 
 class PastHold(NamedTuple):
-    """A hold whose blocks were freed."""
+    """A hold that has ended."""
 
     number: int
     reason: LossReason
-    finished: frozenset[tuple[str, str]]
+    finished_runs: frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """A request whose blocks may be freed. `why` is finished, expired or withdrawn."""
+    """A request whose hold has ended, so that its blocks are free. `why` is finished, expired or withdrawn."""
 
     request: str
     why: str
@@ -53,8 +53,8 @@ class Released:
 class Leases:
     """The holds of a prefill worker. Times are seconds of one clock.
 
-    `past` are the last 65,536 holds whose blocks were freed, by request. `uncollected` are those that no caller
-    knows of yet: they cannot be held again.
+    `past` are the last 65,536 holds that ended, by request. `uncollected` are requests whose blocks are free, and no
+    caller knows of that yet: they cannot be held again.
 
     Only `end_due` ends holds by time, so that none ends before its renewal is read. If the clock jumps forward, leases
     end early, and `done` returns that the hold has not lasted.
@@ -84,7 +84,7 @@ class Leases:
     def hold_without_readers(self, request: str) -> None:
         """Hold a request that no decode worker reads: it ends at once, as finished. Raises what `hold` raises."""
         hold = self._add(request, math.inf)
-        hold.finished.add(NOBODY)
+        hold.finished_runs.add(NOBODY)
         self._update(hold)
 
     def collected(self, requests: Iterable[str]) -> None:
@@ -172,6 +172,13 @@ class Leases:
             hold.withdrawn = True
             self._update(hold)
 
+    def decline(self, request: str) -> None:
+        """Refuse claims of a request that is not held, as if it had been withdrawn. Raises HandleError if it is."""
+        if request in self._holds:
+            raise HandleError(f"request {request} cannot be declined: it is held")
+        self._remember(Hold(request, self._next, LONG_AGO, withdrawn=True))
+        self._next += 1
+
     def end_due(self, heard_until: float) -> None:
         """End the holds that are due by `heard_until`. The caller has read every message that came until then."""
         self._heard_until = max(self._heard_until, heard_until)
@@ -233,14 +240,18 @@ class Leases:
 
     def _end(self, hold: Hold) -> None:
         del self._holds[hold.request]
-        self.past[hold.request] = past = PastHold(hold.number, hold.reason, frozenset(hold.finished))
-        self._ended.append(_lost(hold.request, past))
-        if len(self.past) > REMEMBERED:
-            self.past.popitem(last=False)
+        self._ended.append(_lost(hold.request, self._remember(hold)))
         self.uncollected[hold.request] = None
         if len(self._timers) > 1024 + 4 * len(self._holds):
             self._timers = [(hold.next_look, name) for name, hold in self._holds.items() if hold.next_look < math.inf]
             heapq.heapify(self._timers)
+
+    def _remember(self, hold: Hold) -> PastHold:
+        self.past[hold.request] = past = PastHold(hold.number, hold.reason, frozenset(hold.finished_runs))
+        self.past.move_to_end(hold.request)
+        if len(self.past) > REMEMBERED:
+            self.past.popitem(last=False)
+        return past
 
 
 def checked_lease(seconds: object) -> float:
@@ -263,7 +274,7 @@ def _refused(
         text = f"request {request} was read under hold {number}, and is now hold {hold.number}: read again"
         return MessageKind.STALE, text
     if isinstance(hold, PastHold):
-        again = claimant.run_and_plan in hold.finished
+        again = claimant.run_and_plan in hold.finished_runs
         return MessageKind.DUPLICATE if again else MessageKind.LATE, _lost(request, hold).text
     if not hold.has_claimed(claimant):
         text = f"decode worker {claimant.worker} of run {claimant.run} has not claimed request {request}"

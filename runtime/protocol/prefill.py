@@ -103,6 +103,11 @@ class PrefillCore:
         self.leases.withdraw(request)
         self.readers.end(request, error)
 
+    def decline(self, request: str, error: KvplanError) -> None:
+        """Notify readers that a request is not held and never will be, and why. Raises HandleError if it is held."""
+        self.leases.decline(request)
+        self.readers.end(request, error)
+
     def refuse_unheld(self, error: KvplanError) -> None:
         """Notify readers that a request that they claim, and that is not held, never will be, and why."""
         sources = self.state.sources.keys()

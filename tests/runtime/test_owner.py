@@ -279,7 +279,8 @@ def test_each_release_is_reported_once_whoever_asks(pair: World) -> None:
     for taker in takers:
         taker.start()
     for name in names:
-        worker.decline(name)
+        worker.hold(name)
+        worker.withdraw(name)
     until(lambda: len(reported) >= len(names))
     over.set()
     for taker in takers:

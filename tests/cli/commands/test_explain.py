@@ -470,7 +470,8 @@ def test_a_row_is_found_by_words_of_what_is_seen(words: str) -> None:
 
 def test_words_that_prefill_s_row_and_decode_s_have_find_both() -> None:
     assert len(seen("blocks stay occupied")) == 2
-    assert [row[:4] for row in seen("KvplanVllmQuarantine")] == ["R042"]
+    (row,) = seen("KvplanVllmQuarantine")
+    assert row.startswith("blocks stay occupied on decode")
 
 
 @pytest.mark.parametrize(
@@ -483,6 +484,11 @@ def test_what_expired_has_not_the_row_of_what_was_withdrawn(words: str) -> None:
 
 def test_words_that_several_rows_have_find_each() -> None:
     assert [row[:6] for row in seen("freed early")] == ["R046, ", "R046, ", "`item "]
+
+
+def test_an_error_of_a_later_hold_has_its_own_row() -> None:
+    late = 'load failed request=a error="R046: request r was read under hold 3, and is now hold 5: read again"'
+    assert [row[:26] for row in seen(late)] == ["R046, `has ended (finished", "`vllm:kvplan_num_failed_lo"]
 
 
 def test_words_of_one_event_do_not_find_the_row_of_another() -> None:

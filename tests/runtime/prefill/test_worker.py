@@ -119,7 +119,7 @@ def test_a_worker_that_nobody_reads_takes_the_calls_that_others_take(tmp_path: P
         worker.offer("fed", (0, 4), last=True)
         worker.withdraw("fed")
         worker.decline("never")
-        ended = [("whole", "finished"), ("fed", "finished"), ("never", "withdrawn")]
+        ended = [("whole", "finished"), ("fed", "finished")]
         assert [(one.request, one.why) for one in worker.released()] == ended
 
 
@@ -129,6 +129,8 @@ def test_the_wrong_order(worker: PrefillWorker) -> None:
     worker.hold("whole")
     with pytest.raises(errors.BadRequestError, match="held as a whole"):
         worker.offer("whole", (0, 4))
+    with pytest.raises(errors.HandleError, match="cannot be declined: it is held"):
+        worker.decline("whole")
     worker.open("r", (0, 8))
     with pytest.raises(errors.HandleError):
         worker.hold("r")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -232,12 +233,19 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         leases.hold("c", 5002)
 
 
-def test_ended_again_is_remembered_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def hold_and_withdraw(leases: Leases, request: str) -> None:
+    leases.hold(request, 0)
+    leases.withdraw(request)
+
+
+@pytest.mark.parametrize("refuse", [hold_and_withdraw, Leases.decline])
+def test_refused_again_is_remembered_anew(
+    refuse: Callable[[Leases, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 3)
     leases = Leases(LEASE)
     for request in "abcad":
-        leases.hold(request, 0)
-        leases.withdraw(request)
+        refuse(leases, request)
         freed(leases)
     reasons = [reason(leases.claim(request, A0, TWO, 0)) for request in "ab"]
     assert reasons == [LossReason.WITHDRAWN, LossReason.UNKNOWN]
