@@ -28,9 +28,11 @@ COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then {}"
 NAME_IT = COMPARE.format("name the file that is right with --layout")
 CORRECT_IT = COMPARE.format("correct {} (kvplan check says what to do about a warning)")
 CORRECT = "correct the layout: `{}` writes what CONFIG.JSON says"
+CORRECT_HERE = "correct what differs in the layout"
+GIVE = "write the numbers in doubt in the layout"
 RULES = (
-    "if the layout is right, give the numbers in doubt in it, or say under its `config` what the keys mean, "
-    "`no_effect: KEY` if they change no byte (docs/dsl.md#what-a-model-adds)"
+    "if the layout is right, say under its `config` what the keys mean, `no_effect: KEY` if they change no byte "
+    "(docs/dsl.md#what-a-model-adds)"
 )
 NOT_ITS_DRAFT = "for a draft that is not the checkpoint's add `config: {words: {drafts: 0}}` to the layout"
 CORRECT_DRAFT = "correct the draft layers"
@@ -142,10 +144,11 @@ def _advice(contradictions: Sequence[Difference], standing: Sequence[str], comma
     drafted = [each.about == DRAFTED for each in contradictions]
     if not (drafted or standing):
         return ""
-    write = [] if standing or all(drafted) else [CORRECT.format(command)]
+    write = [] if all(drafted) else [CORRECT_HERE if standing else CORRECT.format(command)]
+    give = [GIVE] if standing else []
     draft = [CORRECT_DRAFT, NOT_ITS_DRAFT] if any(drafted) else []
     rules = [] if all(drafted) and not standing else [RULES]
-    return "; ".join((*write, *rules, *draft))
+    return "; ".join((*write, *give, *rules, *draft))
 
 
 def _unreadable(model: Model, new: NewModel) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ def _write(dump: Dump, out: Path, layouts: Sequence[Path], form: str) -> None:
     name = name_of(known, out)
     found = recognised(dump, known.engine(dump.engine), known.kinds)
     head = ModelHead(name, dump.model or name, {}, writer="kvplan from-cache")
-    text = model_text(head, found, {kind: known.kinds[kind].params for kind in known.kinds})
+    text = model_text(head, found, known.kinds)
     parsed(known, text, name, SourceSpan(str(out), 1, 1, 1))
     write_files(out.parent, {out.name: text}, [out.name])
     said = list(doubts(found))

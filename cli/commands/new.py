@@ -24,7 +24,7 @@ from kvplan.dsl.text.source import SourceSpan
 from kvplan.plan.files.folder import write
 
 DASH, STDIN = Path("-"), "<stdin>"
-WRITE = "to write it with its doubts: --accept-doubts; to add the defaults of the model's class: --transformers"
+WRITE = "to write it with its doubts: --accept-doubts"
 
 
 @click.command("new")

@@ -21,8 +21,11 @@ _Known = tuple[Cache, Mapping[str, object]]
 MODEL = ("layers", "dtype", "query_heads")
 CONDITIONS = ("when", "optional")
 ALONE = "caches of kind"
+# From so many commas on a list of layers hides what is said of them.
+FEW = 4
 # The parts of a layout that differences may be about.
 MATCH, DRAFTED = "match", "drafts"
+UNDRAFTED = ": an engine that drafts with them stops at start-up (I005); `kvplan new` writes the lines as comments"
 # The keys of a configuration that give the words of `checkpoint`.
 KEYS_OF = {"architecture": "architectures", MODEL_TYPE: MODEL_TYPE}
 
@@ -45,7 +48,8 @@ class Difference:
     def text(self, config: str, layout: str) -> str:
         """`layer 3: window of sliding: 512 in config.json (sliding_window), 256 in mine`."""
         source = f"in {config} ({listed(self.keys, 'and')})" if self.keys else f"as {config} is read"
-        found = f": without naming {layout} nothing finds it for this checkpoint" if self.about == MATCH else ""
+        undrafted = UNDRAFTED if self.about == DRAFTED and self.layout == "0" else ""
+        found = f": without naming {layout} nothing finds it for this checkpoint" if self.about == MATCH else undrafted
         return f"{self.what}: {self.configured} {source}, {self.layout} in {layout}{found}"
 
 
@@ -68,8 +72,14 @@ def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, 
     drafts = range(layout.layers, layout.layers + layout.drafts) if found.drafts.value else ()
     drafted = ((each, layer) for layer in drafts for each in compare.draft(layer))
     for each, layers in grouped((*own, *drafted)).items():
-        what = f"{layer_ranges(layers)}: {each.what}"
+        what = f"{_at(layers, each.what.startswith(ALONE))}: {each.what}"
         yield Difference(what, *each.values, each.keys, each.sure, DRAFTED if layers[-1] >= layout.layers else "")
+
+
+def _at(layers: Sequence[int], exact: bool) -> str:
+    """The layers of a difference; of many ranges, unless it is about single layers, their number and the outermost."""
+    said = layer_ranges(layers)
+    return said if exact or said.count(",") < FEW else f"{len(layers)} layers from {layers[0]} to {layers[-1]}"
 
 
 def _own(model: Model, name: str) -> object:

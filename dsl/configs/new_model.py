@@ -200,7 +200,7 @@ def stores(
 
 
 def _text(library: Library, head: ModelHead, found: RecognisedModel) -> str:
-    return model_text(head, found, {name: kind.params for name, kind in library.kinds.items()})
+    return model_text(head, found, library.kinds)
 
 
 def _notes_on_others(library: Library, others: Sequence[str]) -> list[str]:

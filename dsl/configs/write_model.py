@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kvplan.dsl.configs.recognise import RecognisedCache, RecognisedModel
@@ -12,7 +12,8 @@ from kvplan.dsl.lang.nodes import Name, Number
 from kvplan.dsl.rules.answers import Answer, ForeignValues
 from kvplan.dsl.rules.rule import LIMIT
 from kvplan.dsl.schema.config import DRAFTS
-from kvplan.dsl.schema.kind import Param
+from kvplan.dsl.schema.kind import STATE, Kind, Param
+from kvplan.dsl.schema.names import DRAFT_TOKENS
 
 WIDTH = 120
 PERIODS = range(2, 17)
@@ -33,18 +34,40 @@ class ModelHead:
     writer: str = ""
 
 
-def model_text(head: ModelHead, model: RecognisedModel, kinds: Mapping[str, Mapping[str, Param]]) -> str:
-    """The text of a model file; `kinds` has the parameters of each kind."""
+def model_text(head: ModelHead, model: RecognisedModel, kinds: Mapping[str, Kind]) -> str:
+    """The text of a model file."""
     lines = [f"# Written by {head.writer}. Comments name the keys that numbers are from."] if head.writer else []
     lines += ["kvplan: 1", f"model: {head.name}", f"title: {quoted(head.title)}", *_mapping("match", head.match)]
     lines += _mapping("checkpoint", {key: (word,) for key, word in head.checkpoint.items()})
     lines += _answered("dtype", model.dtype, model.facts) + _answered("query_heads", model.query_heads, model.facts)
-    lines += [*_answered("layers", model.layers, model.facts), *_no_cache(model)]
+    drafts = _drafts(model, kinds)
+    lines += [*_answered("layers", model.layers, model.facts), *drafts[:1], *_no_cache(model)]
     lines += _doubts(grave(model))
     lines += [line for number, text in enumerate(model.remarks, 1) for line in _note(f"remark-{number}", text, "")]
     for cache in model.caches:
-        lines += ["" if cache is not model.caches[0] else "\ncaches:", *_cache(cache, model, kinds[cache.kind])]
-    return "\n".join(lines) + "\n"
+        lines += ["" if cache is not model.caches[0] else "\ncaches:", *_cache(cache, model, kinds[cache.kind].params)]
+    return "\n".join([*lines, *drafts[1:]]) + "\n"
+
+
+def _drafts(model: RecognisedModel, kinds: Mapping[str, Kind]) -> list[str]:
+    """A checkpoint's draft layers as comments, their number first: each stores what the last layer with tokens does."""
+    kept = [cache for cache in model.caches if kinds[cache.kind].store != STATE]
+    if not model.drafts.value or not kept:
+        return []
+    last = max(cache.layers[-1] for cache in kept)
+    alike = [cache for cache in kept if last in cache.layers]
+    (count,) = _answered(DRAFTS, replace(model.drafts, doubt=""), model.facts)
+    return [
+        f"# {count}",
+        f"\n# Draft layers, if they are like layer {last}:",
+        *(_draft(c, kinds, alike) for c in alike),
+    ]
+
+
+def _draft(cache: RecognisedCache, kinds: Mapping[str, Kind], alike: Sequence[RecognisedCache]) -> str:
+    name = "draft" if len(alike) == 1 else f"draft-{cache.name}"
+    numbers = "".join(f"{name}: {answer.value}, " for name, answer in _written(cache, kinds[cache.kind].params))
+    return f"#  {name}: {{kind: {cache.kind}, layers: drafts, {numbers}when: {DRAFT_TOKENS} > 0, optional: true}}"
 
 
 def quoted(text: str) -> str:
@@ -129,18 +152,27 @@ def _note(name: str, text: str, indent: str) -> list[str]:
 def _cache(cache: RecognisedCache, model: RecognisedModel, params: Mapping[str, Param]) -> list[str]:
     lines = [f"  {cache.name}:", f"    kind: {cache.kind}"]
     lines += _said_layers("    layers", cache.layers, cache.sources, model)
-    answers = told(cache)
-    for name, answer in (pair for pair in answers if pair[0] in params):
-        # A sure value that equals the kind's default is left out.
+    lines += [line for each in _written(cache, params) for line in _answered(*each, model.facts, "    ")]
+    lines += [line for text, of in model.unsure.items() if of in params for line in _note(of, text, "    ")]
+    limits = [(name.removeprefix(LIMIT), answer) for name, answer in told(cache) if name.startswith(LIMIT)]
+    lines += ["    needs:"] if limits else []
+    return [*lines, *(line for limit in limits for line in _answered(*limit, model.facts, "      "))]
+
+
+def _written(cache: RecognisedCache, params: Mapping[str, Param]) -> Iterator[tuple[str, Answer]]:
+    """The parameters to write, without sure values that equal the kind's default and are from no key of their own."""
+    for name, answer in (pair for pair in told(cache) if pair[0] in params):
         param = params[name]
         default = param.default.tree if param.default else None
         other = cache.params.get(default.id) if isinstance(default, Name) else None
         usual = default.value if isinstance(default, Number) else other.value if other else None
-        if usual != answer.value or answer.doubt:
-            lines += _answered(name, answer, model.facts, "    ")
-    limits = [(name.removeprefix(LIMIT), answer) for name, answer in answers if name.startswith(LIMIT)]
-    lines += ["    needs:"] if limits else []
-    return [*lines, *(line for limit in limits for line in _answered(*limit, model.facts, "      "))]
+        if usual != answer.value or answer.doubt or _is_own(answer, other):
+            yield name, answer
+
+
+def _is_own(answer: Answer, other: Answer | None) -> bool:
+    """Whether a number is from one key, and not from that of the `other` number to which it defaults."""
+    return bool(answer.value) and len(answer.sources) == 1 and (other is None or answer.sources != other.sources)
 
 
 def _no_cache(model: RecognisedModel) -> list[str]:

@@ -18,7 +18,7 @@ from tests.shares import later
 from kvplan.cli.commands import doctor
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
-from kvplan.doctor.layout import UNDRAFTED
+from kvplan.doctor.layout import CORRECT_HERE, GIVE, RULES, UNDRAFTED
 from kvplan.dsl.configs import new_model
 from kvplan.dsl.configs.architectures import Architecture
 from kvplan.dsl.configs.differences import DRAFTED
@@ -765,9 +765,25 @@ def test_a_number_that_the_configuration_leaves_in_doubt_is_one_until_the_layout
     (tmp_path / "mine.yaml").write_text(STATES.format(more=more))
     said = run(tmp_path / "config.json", "--layout", str(tmp_path / "mine.yaml"))
     doubts = said.stdout.partition("THE LAYOUT IS IN DOUBT")[2]
-    assert (said.exit_code, "  states are float32, which vLLM follows for some" in doubts) == (code, code == 4), (
-        said.stdout
-    )
+    words = "write `ssm_dtype: float32` if yours is one, otherwise `ssm_dtype: bfloat16`, which is read here"
+    doubt = f"  states are float32, which vLLM follows for some architectures only: {words}"
+    assert (said.exit_code, doubt in doubts) == (code, code == 4), said.stdout
+    assert (f"\n   = {GIVE}; {RULES}\n" in doubts) == (code == 4)
+
+
+def test_advice_is_about_what_differs_or_about_what_is_in_doubt(tmp_path: Path) -> None:
+    config = json.loads((CONFIGS / "gemma-3-27b.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    layout = own(tmp_path, window=512)
+    differs = answer(tmp_path / "config.json", "--layout", layout)["model"]
+    assert differs["help"].startswith("correct the layout: `kvplan new ")
+    assert differs["help"].endswith(f"; {RULES}")
+    layers = "52 layers from 0 to 61: window of sliding: 1024 in "
+    assert [doubt.startswith(layers) for doubt in differs["doubts"]] == [True]
+    config["text_config"]["attention_sink_tokens"] = 4
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    both = answer(tmp_path / "config.json", "--layout", layout)["model"]
+    assert both["help"] == f"{CORRECT_HERE}; {GIVE}; {RULES}"
 
 
 ODD = """kvplan: 1

@@ -278,3 +278,49 @@ def test_a_plan_says_what_check_doubts_of_numbers(tmp_path: Path) -> None:
     doubt = "64 KV heads are more than the 32 query heads that they are for"
     assert (compiled.exit_code, f"w: in doubt: {doubt} (W002)" in compiled.stderr) == (0, True)
     assert "64 KV heads are more than" in (tmp_path / "plans" / "w" / "p_tp1__d_tp2.py").read_text()
+
+
+HYBRID: Config = {
+    "architectures": ["StrixForCausalLM"], "model_type": "strix", "num_hidden_layers": 12, "num_attention_heads": 16,
+    "num_key_value_heads": 2, "head_dim": 256, "dtype": "bfloat16", "hidden_size": 4096, "full_attention_interval": 4,
+    "linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4, "mamba_ssm_dtype": "float32", "num_nextn_predict_layers": 1,
+}  # fmt: skip
+SPARSE: Config = {
+    "architectures": ["LynxForCausalLM"], "model_type": "lynx", "num_hidden_layers": 4, "num_attention_heads": 64,
+    "hidden_size": 4096, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+    "index_head_dim": 128, "index_n_heads": 32, "index_topk": 2048, "dtype": "bfloat16", "num_nextn_predict_layers": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "drafts"), [(HYBRID, ["draft"]), (SPARSE, ["draft-indexer", "draft-attention"])])
+def test_draft_layers_are_comments_that_doctor_takes(config: Config, drafts: list[str], tmp_path: Path) -> None:
+    path, layout = tmp_path / "config.json", tmp_path / "mine.yaml"
+    path.write_text(json.dumps(config))
+    text = made(LIBRARY, path, layout).text
+    lines = [line for line in text.splitlines() if line.startswith("#  ")]
+    assert [line.split(":")[0] for line in lines] == [f"#  {name}" for name in drafts]
+    for name in ("", "#"):
+        layout.write_text(text.replace("\n# drafts:", "\ndrafts:").replace("\n#  ", "\n  ") if name else text)
+        words = ["doctor", str(path), "--layout", str(layout), "--no-machine", "--format", "json"]
+        said = json.loads(CliRunner().invoke(main, words).stdout)["model"]
+        told = [note for note in (*said["notes"], *said["doubts"]) if note.startswith(("drafts:", "layer"))]
+        missing = f"drafts: {config['num_nextn_predict_layers']} in {path} (num_nextn_predict_layers), 0 in"
+        assert [note.startswith(missing) and "stops at start-up (I005)" in note for note in told] == [True] * (not name)
+
+
+@pytest.mark.parametrize(
+    ("config", "lines"),
+    [
+        (HYBRID, ["    value_dim: 128  # linear_value_head_dim", "    -ssm_dtype-note: 'states are float32, "]),
+        (SPARSE, ["    dim: 128  # index_head_dim"]),
+    ],
+)
+def test_a_number_of_its_own_key_is_written_although_it_is_the_default(
+    config: Config, lines: list[str], tmp_path: Path
+) -> None:
+    """A doubt about a number stands at its cache, whether or not the number is written."""
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    text = made(LIBRARY, tmp_path / "config.json", tmp_path / "mine.yaml").text
+    assert [line for line in lines if f"\n{line}" not in text] == []
+    assert "dim_v" not in text

@@ -35,8 +35,7 @@ def library() -> Library:
 
 def written(library: Library, dump: Dump) -> Model:
     found = recognised(dump, library.engine(dump.engine), library.kinds)
-    params = {name: kind.params for name, kind in library.kinds.items()}
-    return parsed(library, model_text(ModelHead("written", "written", {}), found, params), "written", HERE)
+    return parsed(library, model_text(ModelHead("written", "written", {}), found, library.kinds), "written", HERE)
 
 
 def test_there_are_dumps_of_every_sort() -> None:
