@@ -26,6 +26,7 @@ COMPLETIONS, CHATS = "/v1/completions", "/v1/chat/completions"
 LENGTH, TOKENS, LONG, LONGEST = 200, 16, 700, 1024
 TIMES, BYTES = "vllm:kvplan_load_time_seconds", "vllm:kvplan_loaded_bytes"
 FAILED, EXPIRED = "vllm:kvplan_num_failed_loads_total", "vllm:kvplan_num_expired_reqs_total"
+HELD = "vllm:kvplan_held_requests"
 SALTS = itertools.count()
 
 
@@ -152,6 +153,7 @@ class Client:
             "loads have no bytes": not loads or more(before, after, "decode", f"{BYTES}_sum") > 0,
             "as many byte counts as loads": loads == more(before, after, "decode", f"{BYTES}_count"),
             "loads failed": more(before, after, "decode", FAILED) == 0,
+            "requests stay held": after["prefill"][HELD] == 0,
         }
         return [text for text, holds in facts.items() if not holds]
 
@@ -230,7 +232,8 @@ def left_in_stream(client: Client) -> list[Answer]:
 def never_fetched(client: Client) -> list[Answer]:
     client.counts.expired += 1
     client.hold(COMPLETIONS, client.completion())
-    return []
+    held = client.metrics()["prefill"][HELD]
+    return [] if held == 1 else [Answer(Verdict.WRONG, note=f"{held:g} requests are held, wanted 1")]
 
 
 def rejected(client: Client) -> list[Answer]:
