@@ -206,7 +206,7 @@ def faster(plans: Mapping[str, Compiled], library: Library) -> str:
     much = sorted((name for name, each in times.items() if each[-1] >= MUCH), key=lambda name: -times[name][-1])
     if not much:
         return ""
-    said = [f"{name} {_factor(times[name][0])} to {_factor(times[name][-1])} times" for name in much[:FEW]]
+    said = [f"{name} up to {_factor(times[name][-1])} times" for name in much[:FEW]]
     more = f" and {many(len(much) - FEW, 'other plan')}" if len(much) > FEW else ""
     hint = f"--strategy {AUTO} is predicted to be faster: {', '.join(said)}{more}"
     return f"{hint}, depending on the machine; `kvplan advise` has the times"

@@ -11,6 +11,7 @@ from kvplan.plan.files.index import IndexEntry
 
 # A model and two sides, each by its digest or by its name.
 Names = tuple[str, str, str]
+AGAIN = "; compile again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,5 +57,5 @@ def _reason(prefill: EngineRecord, decode: EngineRecord, plan: str, named: bool)
     if plan:
         return ""
     # Sides with the same name differ if a layout has changed.
-    other = ": the one of these names is for other sides, by digest; compile again" if named else ""
+    other = f": the one of these names is for other sides, by digest{AGAIN}" if named else ""
     return f"no plan from {prefill.side_key} to {decode.side_key}{other}"

@@ -169,7 +169,7 @@ def _of_unchanged_pages(change: Change) -> Change:
 def _joined_pages(found: Sequence[Change]) -> list[Change]:
     """The changes, each cache whose pages only one plan has in parts, or with all layers, with one of each rule.
 
-    `131,072 B page → 4,096 B page of k and v` is one change; without it a page would seem to be removed.
+    `131,072 B page → 4,096 B page for k and for v` is one change; without it a page would seem to be removed.
     """
     alike: dict[tuple[str, ...], list[Change]] = {}
     for change in found:
@@ -194,12 +194,13 @@ def _joined(some: Sequence[Change]) -> Change:
 
 
 def _pages_in_words(pages: Sequence[tuple[Subject, Value]]) -> str:
-    """`4,096 B page of k and v`."""
+    """`4,096 B page for k and for v`."""
     sizes = grouped(
         ((f"{value:,}" if isinstance(value, int) else value, one.unit, one.word), one) for one, value in pages
     )
     parts = {words: [one.part for one in some if one.part] for words, some in sizes.items()}
-    return ", ".join(" ".join(words) + (f" of {listed(of, 'and')}" if of else "") for words, of in parts.items())
+    each = [(*words, listed([f"for {part}" for part in some], "and") if some else "") for words, some in parts.items()]
+    return ", ".join(" ".join(filter(None, words)) for words in each)
 
 
 def _is_of_turns(change: Change, side: str) -> bool:

@@ -143,11 +143,12 @@ def _extents(view: View) -> dict[str, int]:
 
 
 def _group(name: str, side: Side, group: Group) -> Iterator[Fact]:
-    overlaid = [other.name for other in side.groups if other is not group and group.overlays(other)]
     yield Fact(Subject("GROUP", name, group.name), "there")
     kind = [group.store, f"length {group.length}", *([f"the table of {group.table}"] if group.table else [])]
-    kind += [f"overlays {', '.join(overlaid)}"] if overlaid else []
     yield Fact(Subject("GROUP_KIND", name, group.name), ", ".join(kind))
+    # With the group itself, so that groups that share memory have one value.
+    together = [other.name for other in side.groups if other is group or group.overlays(other)]
+    yield Fact(Subject("GROUP_KIND", name, group.name, word="memory"), ", ".join(together))
     caches = {entry.cache: None for worker in side.workers for entry in worker.planes if entry.group == group.name}
     for cache in caches if group.tokens else ():
         yield from _blocks(name, cache, group)

@@ -57,7 +57,7 @@ class FoldedChange:
     def _values(self, full: bool) -> str:
         before, after = shown(self.before), shown(self.after)
         if self.rule in TABLES:
-            before, after = (TAG.sub("", text) if full else _brief(text) for text in (before, after))
+            before, after = (_counted(text, full) for text in (before, after))
         unit = f" {self.unit}" if self.unit else ""
         values = f"{before}{unit} → {after}" if self.after is None else f"{before} → {after}{unit}"
         numbers = values if before != after else f"{after} at other places"
@@ -65,9 +65,10 @@ class FoldedChange:
         return numbers + (f", and {self.more} more" if self.more else "") + (f" ({grown})" if grown else "")
 
 
-def _brief(tables: str) -> str:
-    """Tables without the place of their first span: `2 × 128 spans of 8,192 B`."""
-    counts = Counter(table.partition(", first at")[0] for table in tables.split(" / "))
+def _counted(tables: str, full: bool) -> str:
+    """Tables, each once: `2 × 128 spans of 8,192 B`; `full` adds the place of the first span."""
+    every = TAG.sub("", tables).split(" / ")
+    counts = Counter(table if full else table.partition(", first at")[0] for table in every)
     return " / ".join(table if count == 1 else f"{count} × {table}" for table, count in counts.items())
 
 

@@ -97,7 +97,7 @@ def _lists(review: Review) -> list[str]:
     groups = (
         ("New", new_names(review)),
         ("Removed", lost_names(review)),
-        ("Missing from NEW", _titles(review.missing)),
+        ("Kept until NEW is corrected", _titles(review.missing)),
         ("Renamed", _titles(review.renamed)),
     )
     return ["\n".join([f"{word}:", "", *(f"- {_code(name)}" for name in some)]) for word, some in groups if some]

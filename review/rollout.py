@@ -83,6 +83,7 @@ class ModelRollout:
 
     `options` are the numbers of plans whose compile options change. Engines do not announce these: orders ignore them.
     Orders also leave all engines of `shared` classes as they are, which changed plans and other pairs need.
+    `refused` counts pairs that NEW refuses: orders lack their plans.
     """
 
     model: str
@@ -91,6 +92,7 @@ class ModelRollout:
     orders: tuple[RolloutOrder, ...]
     options: tuple[int, ...] = ()
     shared: tuple[int, ...] = ()
+    refused: int = 0
 
     @property
     def best(self) -> RolloutOrder:
@@ -144,7 +146,8 @@ def _model(model: str, engines: RollingEngines, review: Review) -> ModelRollout:
     others = (number for number, pair in enumerate(review.changed, 1) if "COMPILE_OPTION" in pair.rules)
     options = tuple(number for number in others if number in concerned)
     shared = tuple(number for number, one in engines.classes.items() if one.others)
-    return ModelRollout(model, tuple(engines.classes), pairs, engines.orders(pairs), options, shared)
+    refused = sum(one.model == model for one in review.refused)
+    return ModelRollout(model, tuple(engines.classes), pairs, engines.orders(pairs), options, shared, refused)
 
 
 @dataclass(frozen=True, slots=True)

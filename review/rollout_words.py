@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kvplan.compiler.words import columns, many
 from kvplan.dsl.text.diagnostics import listed
+from kvplan.fleet.pairs import AGAIN
 from kvplan.fleet.records import EngineRecord
 from kvplan.review.classes import EngineClass
 from kvplan.review.fold import numbered
@@ -43,10 +44,9 @@ def engines(one: EngineClass) -> str:
 
 
 def pair(one: ClassPair, classes: Sequence[EngineClass]) -> str:
-    """`tp=2 → tp=1, 8 pairs: can talk now and afterwards; not with prefill rolled first (no plan from …)`"""
+    """`tp=2 → tp=1, 8 pairs: can talk now and afterwards, but not with prefill rolled first: …`"""
     sides = f"{classes[one.prefill].now.side_key} → {classes[one.decode].now.side_key}"
-    said = f"{sides}, {many(one.engines, 'pair')}: {_talking(one)}"
-    return f"{said}; {_settling(one)}" if _settling(one) else said
+    return f"{sides}, {many(one.engines, 'pair')}: {_talking(one)}{_settling(one)}"
 
 
 def advice(one: ModelRollout) -> str:
@@ -57,6 +57,10 @@ def advice(one: ModelRollout) -> str:
     last = best.steps[-1].alone
     alone = f" Once OLD is removed from the index {_nobody(last, 'engine')}." if last else ""
     rolled = "" if best.name == "nothing" else f"{said}, and "
+    if one.refused:
+        return (
+            f"{one.model}: correct NEW first. What follows is without its {many(one.refused, 'refused pair')}.{alone}"
+        )
     if one.shared:
         return f"{one.model}: {rolled}{SHARED}{alone}"
     if one.options:
@@ -108,21 +112,20 @@ def _target(one: EngineClass, then: EngineRecord) -> str:
 
 
 def _talking(one: ClassPair) -> str:
-    states = {
-        "now": one.before, "with prefill rolled first": one.prefill_first,
-        "with decode rolled first": one.decode_first, "afterwards": one.after,
-    }  # fmt: skip
-    if all(found.plan for found in states.values()):
-        return "old and new can talk meanwhile"
-    talk = [word for word, found in states.items() if found.plan]
-    reasons = [f"{word} ({found.reason})" for word, found in states.items() if not found.plan]
-    return f"can talk {listed(talk, 'and')}; not {listed(reasons, 'or')}"
+    ends = {"now": one.before, "afterwards": one.after}
+    mixed = {"prefill": one.prefill_first, "decode": one.decode_first}
+    talk = [word for word, found in ends.items() if found.plan]
+    # "Compile again" helps who asks `kvplan fleet`: here NEW is compiled.
+    never = [f"not {word} ({found.reason.removesuffix(AGAIN)})" for word, found in ends.items() if not found.plan]
+    cut = [side for side, found in mixed.items() if not found.plan and found not in ends.values()]
+    never += [f"not with {listed(cut, 'or')} rolled first: old and new have no plan for each other"] if cut else []
+    if never:
+        return f"can talk {listed(talk, 'and')}, but {listed(never, 'and')}"
+    return "old and new can talk" + (" meanwhile" if one.settled.plan else "")
 
 
 def _settling(one: ClassPair) -> str:
     """The role of OLD in the index once both are rolled; empty if it has none."""
     if one.verdict is RolloutVerdict.RELOAD and one.after.plan != one.settled.plan:
-        return "the new plan is used once OLD is removed from the index"
-    if one.after.plan and not one.settled.plan:
-        return "no longer once OLD is removed from the index"
-    return ""
+        return "; the new plan is used once OLD is removed from the index"
+    return ", only as long as OLD is in the index" if one.after.plan and not one.settled.plan else ""

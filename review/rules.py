@@ -61,8 +61,7 @@ VERDICTS = {
     "side keeps running",
     RolloutVerdict.TOGETHER: "the engines of both sides change, or their plan_options, and old and new ones "
     "refuse each other: both restart",
-    RolloutVerdict.REMOVED: "a pair has no plan any more, so that its engines cannot talk: this is safe once no engine "
-    "uses it",
+    RolloutVerdict.REMOVED: "a pair is removed, and its engines cannot talk any more: merge this once no engine uses it",
     RolloutVerdict.REFUSED: "a pair of a deployment is refused and has no plan: correct the deployment, and compare "
     "again",
 }
@@ -165,7 +164,8 @@ TABLE = (
     DiffRule("HOLDS", LAYOUT, "A worker holds other items of a split axis.", detail="which items a worker holds"),
     DiffRule("GROUP", LAYOUT, "Layers share other block tables: a group is new or removed."),
     DiffRule("GROUP_KIND", LAYOUT, "A group stores something else, or has another length, table or overlay."),
-    DiffRule("BLOCK_TOKENS", LAYOUT, "A block holds more or fewer tokens."),
+    DiffRule("BLOCK_TOKENS", LAYOUT, "A block holds more or fewer tokens.",
+             advice=f"If `block` did not change, an engine raised it: pages of all groups have equal bytes. {FOLLOW}"),
     DiffRule("KERNEL_BLOCKS", LAYOUT, "A block is made of other kernel blocks."),
     DiffRule("TURNS", LAYOUT, "Workers take turns at other tokens."),
     DiffRule("RING", LAYOUT, "A ring keeps more or fewer tokens."),

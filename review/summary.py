@@ -176,7 +176,7 @@ def headline(review: Review) -> str:
         (review.new, "is new", "are new"),
         (review.gone, "is removed", "are removed"),
         (review.renamed, "is renamed", "are renamed"),
-        (review.missing, "is missing", "are missing"),
+        (review.missing, "is kept for a refused pair", "are kept for refused pairs"),
     )
     found = [(len(some), one if len(some) == 1 else more) for some, one, more in words if some]
     said = [f"{count if number else many(count, 'plan')} {verb}" for number, (count, verb) in enumerate(found)]
@@ -272,9 +272,9 @@ def how_to_accept(judgement: Judgement) -> list[str]:
 
 
 def _pattern(title: str, count: int) -> str:
-    """A name as YAML; if more than FEW have it, a pattern for its folder. Two files that are compared have no names."""
+    """A name as YAML; if several have it, a pattern for its folder. Two files that are compared have no names."""
     folder = title.rpartition("/")[0]
-    return f"{folder}/*" if folder and count > FEW else title or '"*"'
+    return f"{folder}/*" if folder and count > 1 else title or '"*"'
 
 
 def listed_plans(review: Review) -> list[tuple[str, str]]:

@@ -86,7 +86,7 @@ def _folded(review: Review) -> list[list[_Paragraph]]:
     blocks += [
         ("NEW", [line for name in new_names(review) for line in _words(name, "  ")]),
         ("REMOVED", [line for name in lost_names(review) for line in _words(name, "  ")]),
-        ("MISSING from NEW", _titles(review.missing)),
+        ("KEPT until NEW is corrected", _titles(review.missing)),
     ]
     blocks += [("RENAMED", _titles(review.renamed))]
     return [[_whole(heading), *lines] for heading, lines in blocks if lines]

@@ -76,11 +76,10 @@ def _refused(review: Review) -> list[VerdictPart]:
     counts = {of: sum(one.of == of for one in review.refused) for of in (OLD, NEW)}
     said = [_no_plan(of, count) for of, count in counts.items() if count]
     if review.missing:
-        are = "is" if len(review.missing) == 1 else "are"
         sure = {one.title for one in review.missing} <= {one.title for one in review.refused}
         said.append(
-            f"{many(len(review.missing), 'plan')} of OLD {are} missing from NEW because of this"
-            f"{'' if sure else ', or on purpose'}."
+            f"`kvplan compile` keeps {many(len(review.missing), 'plan')} of OLD until then"
+            f"{'' if sure else ', even one that you left out on purpose'}."
         )
     return [VerdictPart(" ".join(said))] if said else []
 
@@ -252,10 +251,10 @@ def plain(value: Value | None) -> str:
 
 
 def _gone(count: int) -> str:
-    have, its, it = ("has", "its", "it") if count == 1 else ("have", "their", "them")
+    are, its, it = ("is", "its", "it") if count == 1 else ("are", "their", "them")
     return (
-        f"{many(count, 'pair')} {have} no plan any more: {its} engines cannot talk. This is safe once no engine "
-        f"uses {it}: kvplan fleet URL --plans DIR lists engines."
+        f"{many(count, 'pair')} {are} removed, and {its} engines cannot talk any more: merge this once no engine uses "
+        f"{it}. `kvplan fleet URL --plans DIR` lists engines."
     )
 
 

@@ -66,7 +66,16 @@ def command(models: tuple[str, ...], asked: AskedPairs, out: Path, check: bool, 
     _say(
         form,
         CompileReport(
-            out, check, states, every, changed, left, removed, outcome, _limits(found, outcome), _hints(found, outcome)
+            out,
+            check,
+            states,
+            every,
+            changed,
+            left,
+            removed,
+            outcome,
+            _limits(found, outcome),
+            [] if check else _hints(found, outcome),
         ),
     )
     if outcome.refused:
@@ -181,7 +190,10 @@ def _why_left(path: str, report: CompileReport) -> str:
 
 
 def _to_do(report: CompileReport) -> str:
-    write = "the same command without --check, then commit what it writes"
+    # A plan that nothing asks for stays in the directory, and fails again, without --prune.
+    prunes = report.left.plans and not (report.outcome.refused or report.is_elsewhere)
+    asked = "with --prune in place of --check" if prunes else "without --check"
+    write = f"the same command {asked}, then commit what it writes"
     if not report.is_elsewhere:
         return f"to bring them up to date: {write}"
     what = "has none of these plans" if report.out.is_dir() else "is no directory"

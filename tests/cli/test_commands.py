@@ -318,7 +318,7 @@ def test_diff_against_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for words in (["init", "-q"], ["add", "plans"], ["commit", "-qm", "plans"]):
         subprocess.run([*git, *words], check=True, capture_output=True)
     assert run("diff", "HEAD", "plans").exit_code == 0
-    run("compile", *PAIR[:4], "tp=8")
+    run("compile", *PAIR[:4], "tp=1")
     assert run("diff", "HEAD", "plans").exit_code == 1
     assert run("diff", "HEAD", "plans", "--cost-growth", "1000%").exit_code == 0, "a new plan fails only by its cost"
     assert run("diff", "HEAD", "plans", "--fail-on", "PAIR_NEW").exit_code == 1

@@ -250,7 +250,8 @@ def test_the_action_reviews_plans_that_nobody_committed(runner: Runner, tmp_path
     assert "`BLOCK_TOKENS`" in summary
     assert "2 plans: 1 stale, 1 up to date" in summary
     assert "the same command without --check" in summary
-    assert "\nstale: plans/ours/chat.py\n" in summary
+    assert summary.index("### The committed plans are not those") < summary.index("### Plans: ")
+    assert "\nnot what the deployment compiles to: plans/ours/chat.py\n" in summary
     assert "\nto write them: kvplan compile deploy.yaml -o plans --layouts layouts --prune" in summary
 
 
@@ -283,7 +284,7 @@ def test_the_action_names_stale_plans_beside_a_refused_pair(runner: Runner, tmp_
     edited = (runner.folder / "deploy.yaml").read_text().replace('["tp=2"]', '["tp=2,block=32"]')
     (runner.folder / "deploy.yaml").write_text(edited)
     assert runner.run() == 3
-    assert "\nstale: plans/ours/batch.py\n" in (tmp_path / "summary").read_text()
+    assert "\nnot what the deployment compiles to: plans/ours/batch.py\n" in (tmp_path / "summary").read_text()
 
 
 def test_the_action_names_a_refused_pair_with_its_reason(runner: Runner, tmp_path: Path) -> None:

@@ -285,10 +285,10 @@ def test_a_page_that_only_one_side_has_in_parts_is_one_change() -> None:
     """Else a page and its tokens would seem to be removed."""
     found = changes(plan("tp=2", "tp=2"), plan("tp=2", "engine=sglang,tp=2"))
     (page,), (token,) = of("PAGE_BYTES", found), of("TOKEN_BYTES", found)
-    assert (page.before, page.after) == ("32,768 B page", "1,024 B page of k and v")
+    assert (page.before, page.after) == ("32,768 B page", "1,024 B page for k and for v")
     assert (token.before, token.after) == (
         "2,048 B per token and layer on one worker",
-        "1,024 B per token and layer on one worker of k and v",
+        "1,024 B per token and layer on one worker for k and for v",
     )
     (token,) = of("TOKEN_BYTES", changes(plan("tp=2", "tp=2"), plan("tp=2", "tp=2,order=BLHNC")))
     assert (token.before, token.after) == (

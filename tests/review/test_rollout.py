@@ -106,7 +106,10 @@ def test_both_sides_change(new: Three) -> None:
     for first in ("prefill first", "decode first"):
         assert (orders[first].cut, orders[first].alone) == (8, 6)
     assert rollout_words.advice(found.models[0]) == "m: roll both sides together, half of each first."
-    assert "not with prefill rolled first (" in rollout_words.sentences(found)[-1]
+    assert rollout_words.sentences(found)[-1] == (
+        "P → D, 8 pairs: can talk now and afterwards, "
+        "but not with prefill or decode rolled first: old and new have no plan for each other"
+    )
 
 
 @pytest.mark.parametrize(("prefill", "decode"), [(1, 1), (1, 2), (4, 1)])
@@ -159,10 +162,7 @@ def test_only_reads_change() -> None:
 def test_a_pair_that_is_gone_talks_as_long_as_the_plans_of_before_are_there() -> None:
     found = rolled([*some(1, 1), engine("d9", "E")], {("m", "P", "D"): None}, [("m", "P", "E")])
     assert steps(best(found)) == [(NOW, 2, 0), (AFTER, 1, 1)]
-    assert (
-        "P → D, 1 pair: old and new can talk meanwhile; no longer once OLD is removed from the index"
-        in rollout_words.sentences(found)
-    )
+    assert "P → D, 1 pair: old and new can talk, only as long as OLD is in the index" in rollout_words.sentences(found)
     assert rollout_words.engines(found.classes[0]) == "1 decode engine of m, D (D), in no plan of NEW"
     assert (
         rollout_words.advice(found.models[0])

@@ -100,6 +100,31 @@ def test_other_compile_options_restart_engines_whose_sides_stay(plans: Path) -> 
     assert "no engine has to be rolled" not in said
 
 
+def test_a_refused_pair_is_to_be_corrected_before_engines_are_rolled(plans: Path, tmp_path: Path) -> None:
+    row = "{models: [qwen3-0.6b], prefill: [tp=2], decode: ['tp=1,kv_dtype=fp8']}"
+    (tmp_path / "deploy.yaml").write_text(f"kvplan: 1\ndeployment: deploy\ntitle: t\nplans:\n  - {row}\n")
+    asked = ["diff", plans / "old", tmp_path / "deploy.yaml", "--fleet", plans / "fleet.yaml"]
+    said = " ".join(run(*asked).stdout.split())
+    assert "qwen3-0.6b: correct NEW first. What follows is without its 1 refused pair." in said
+    assert "no engine has to be rolled" not in said
+
+
+def test_no_order_asks_to_compile_what_cannot_be_compiled(tmp_path: Path) -> None:
+    """A smaller window leaves the names of sides; old and new of it have no plan for each other."""
+    layout = tmp_path / "local.yaml"
+    caches = "caches: {local: {kind: gqa, layers: all, heads: 8, dim: 128, window: WINDOW}}"
+    head = f"kvplan: 1\nmodel: local\ntitle: t\ndtype: bf16\nquery_heads: 8\nlayers: 4\n{caches}\n"
+    for name, window in (("old", "512"), ("new", "256")):
+        layout.write_text(head.replace("WINDOW", window))
+        words = ["compile", layout, "--prefill", "tp=2", "--decode", "tp=1", "-o", tmp_path / name]
+        assert run(*words).exit_code == 0
+    engines = [about(one) for one in fleet(tmp_path / "old")]
+    (tmp_path / "fleet.yaml").write_text(json.dumps({"engines": engines}))
+    said = run("diff", tmp_path / "old", tmp_path / "new", "--fleet", tmp_path / "fleet.yaml").stdout
+    assert "compile again" not in said
+    assert "not with prefill or decode rolled first: old and new have no plan for each other" in " ".join(said.split())
+
+
 def test_a_file_may_have_a_comma_in_its_name(plans: Path, tmp_path: Path) -> None:
     """It is looked for before URLs are."""
     path = tmp_path / "fleet,old.yaml"
