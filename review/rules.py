@@ -61,7 +61,7 @@ VERDICTS = {
     "side keeps running",
     RolloutVerdict.TOGETHER: "the engines of both sides change, or their plan_options, and old and new ones "
     "refuse each other: both restart",
-    RolloutVerdict.REMOVED: "a pair is removed, and its engines cannot talk any more: merge this once no engine uses it",
+    RolloutVerdict.REMOVED: "a pair is removed, and its engines cannot talk any more: merge once no engine uses it",
     RolloutVerdict.REFUSED: "a pair of a deployment is refused and has no plan: correct the deployment, and compare "
     "again",
 }

@@ -21,7 +21,7 @@ from kvplan.review.judge import WHY, Judgement, categories
 from kvplan.review.pairing import FilePair, PlanFile
 from kvplan.review.review import PairReview, RefusedPair, Review
 from kvplan.review.rules import MEANINGS, RULES, Category, RolloutVerdict
-from kvplan.review.verdict import FEW, named, plain
+from kvplan.review.verdict import named, plain
 
 COST = "COST of the busiest decode worker of each pair"
 UNCOMPARED = "layout files were not compared: give --layouts DIR to see the changed key"

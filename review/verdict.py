@@ -253,7 +253,7 @@ def plain(value: Value | None) -> str:
 def _gone(count: int) -> str:
     are, its, it = ("is", "its", "it") if count == 1 else ("are", "their", "them")
     return (
-        f"{many(count, 'pair')} {are} removed, and {its} engines cannot talk any more: merge this once no engine uses "
+        f"{many(count, 'pair')} {are} removed, and {its} engines cannot talk any more: merge once no engine uses "
         f"{it}. `kvplan fleet URL --plans DIR` lists engines."
     )
 

@@ -35,10 +35,10 @@ def explain_engine(found: Library, name: str) -> Plain:
         "options": {option.name: plain_param(option, engine.doc_ref) for option in engine.options.values()},
         "derived": {derived: _derived(engine, derived) for derived in engine.derive},
         "stores": dict(engine.storage),
-        "requires": [{"kinds": list(rule.kinds), "that": _flat(rule.that), "say": rule.say} for rule in engine.require],
+        "requires": [{"kinds": list(rule.kinds), "that": flat(rule.that), "say": rule.say} for rule in engine.require],
         "mesh": {
             "workers": list(engine.mesh.workers),
-            "derived": {axis: _flat(expr) for axis, expr in engine.mesh.derived.items()},
+            "derived": {axis: flat(expr) for axis, expr in engine.mesh.derived.items()},
             "tokens": list(engine.mesh.tokens),
         },
         "shares": engine.shares,
@@ -65,7 +65,7 @@ def explain_kind(found: Library, name: str) -> Plain:
         "storage": _storage(kind.storage),
         "records": {
             variant.name: {
-                "when": _flat(variant.when),
+                "when": flat(variant.when),
                 "doc": variant.doc,
                 "doc-ref": variant.doc_ref or kind.doc_ref,
                 "tensors": _tensors(variant.tensors),
@@ -84,7 +84,7 @@ def plain_param(param: Param, doc_ref: str) -> Plain:
     """A parameter or an option as plain values."""
     return {
         "type": param.type,
-        "default": _flat(param.default) if param.default else None,
+        "default": flat(param.default) if param.default else None,
         "values": list(param.values),
         "aliases": dict(param.aliases),
         "doc": param.doc,
@@ -94,8 +94,8 @@ def plain_param(param: Param, doc_ref: str) -> Plain:
 
 def _derived(engine: Engine, name: str) -> Plain:
     said = engine.docs[name]
-    cases = [{"when": _flat(case.when), "is": _flat(case.value or case.otherwise)} for case in said.cases]
-    value = {"cases": cases} if cases else {"is": _flat(engine.derive[name])}
+    cases = [{"when": flat(case.when), "is": flat(case.value or case.otherwise)} for case in said.cases]
+    value = {"cases": cases} if cases else {"is": flat(engine.derive[name])}
     return {"doc": said.doc, "unit": said.unit, "fixed": said.fixed, **value, "doc-ref": said.doc_ref or engine.doc_ref}
 
 
@@ -104,11 +104,11 @@ def _tensors(tensors: Mapping[str, TensorSpec]) -> Plain:
 
 
 def _tensor(spec: TensorSpec) -> Plain:
-    token = f"~/{_flat(spec.tokens_per_row)}" if spec.tokens_per_row else "~"
+    token = f"~/{flat(spec.tokens_per_row)}" if spec.tokens_per_row else "~"
     return {
-        "axes": {axis: _flat(extent) if extent else token for axis, extent in spec.axes},
-        "dtype": _flat(spec.dtype),
-        "when": _flat(spec.when) if spec.when else None,
+        "axes": {axis: flat(extent) if extent else token for axis, extent in spec.axes},
+        "dtype": flat(spec.dtype),
+        "when": flat(spec.when) if spec.when else None,
         "split": dict(spec.split),
     }
 
@@ -121,7 +121,7 @@ def _storage(storage: Mapping[str, Storage]) -> Plain:
     return {name: parts.get("", parts) for name, parts in texts.items()}
 
 
-def _flat(expr: Expr | None) -> str:
+def flat(expr: Expr | None) -> str:
     return " ".join(expr.text.split()) if expr else ""
 
 

@@ -1,12 +1,13 @@
-"""`explain` of a word: the glossary's line, and each parameter, option, value and key of that name."""
+"""`explain` of a word: the glossary's line, and each parameter, axis, option, value and key of that name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kvplan.cli.codes import words
-from kvplan.cli.commands.explain_layouts import param_lines, plain_param, wrapped
+from kvplan.cli.commands.explain_layouts import flat, param_lines, plain_param, wrapped
 from kvplan.dsl.json_schema import FILES
 from kvplan.dsl.schema.forms import FormKey, forms_in
 from kvplan.dsl.text.diagnostics import listed
@@ -15,7 +16,7 @@ from kvplan.dsl.text.grouped import grouped
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
     from kvplan.dsl.schema.engine import Engine
-    from kvplan.dsl.schema.kind import Param
+    from kvplan.dsl.schema.kind import Kind, KindVariant, Param
 
 # A meaning in a few words, and the lines that explain it.
 _Meaning = tuple[str, list[str]]
@@ -45,8 +46,8 @@ def _in_files(found: Library, word: str) -> tuple[str, str]:
 
 
 def names_in_files(found: Library) -> set[str]:
-    """The names of all parameters of kinds and options of engines, and all keys of layout files."""
-    params = {name for kind in found.kinds.values() for name in kind.params}
+    """The names of all parameters and axes of kinds and options of engines, and all keys of layout files."""
+    params = {name for kind in found.kinds.values() for name in (*kind.params, *_axes_of(kind))}
     options = {name for engine in found.engines.values() for name in engine.options}
     return {*params, *options, *(key.name for form in forms_in(*FILES.values()) for key in form.keys)}
 
@@ -57,8 +58,24 @@ def _meanings(found: Library, word: str) -> Iterator[_Meaning]:
         params = [(f"{word} of {kind.name}", plain_param(kind.params[word], kind.doc_ref), kind) for kind in kinds]
         lines = [line for name, param, kind in params for line in ("", *param_lines(name, param, kind.doc_ref))]
         yield f"a parameter of {listed([kind.name for kind in kinds], 'and')}", lines[1:]
+    axes = [(kind, _axes_of(kind)[word]) for kind in found.kinds.values() if word in _axes_of(kind)]
+    if axes:
+        yield f"an axis of {listed([kind.name for kind, _ in axes], 'and')}", [_axis_line(*axis) for axis in axes]
     yield from _options(found, word)
     yield from _keys(word)
+
+
+def _axes_of(kind: Kind) -> dict[str, str]:
+    """The number of items on each axis of a kind's tensors, as its file has it; without the axis of tokens."""
+    records: list[Kind | KindVariant] = [*kind.variants, kind]
+    tensors = (tensor for record in records for tensor in record.tensors.values())
+    return {axis: flat(items) for tensor in tensors for axis, items in tensor.axes if items}
+
+
+def _axis_line(kind: Kind, items: str) -> str:
+    """`  KIND: head_dim (channels of a head)`"""
+    docs = [kind.params[name].doc for name in re.findall(r"\w+", items) if name in kind.params]
+    return f"  {kind.name}: {items}" + (f" ({'; '.join(docs)})" if docs else "")
 
 
 def _options(found: Library, word: str) -> Iterator[_Meaning]:

@@ -77,7 +77,8 @@ class Moves:
     bytes: int
     staged: tuple[StagedMoves, ...] = ()
     unit: str = STATE
-    # The units of these 1024 tokens if each has `spans` spans; 0 if their numbers differ.
+    # The units of these 1024 tokens if each has `spans` spans; 0 if their numbers differ. If only whole blocks
+    # have as many, `times` counts these.
     times: int = 0
 
 
@@ -144,18 +145,21 @@ def _moves(plan: Plan, worker: int, pair: Pair, reads: list[Read], ends: EndsOf)
     # A run lies on one shard of the tokens, so other shards have other runs. Every shard has all of a ring.
     ring = spans.group_named(plan.prefill, pair.prefill).ring
     shards: Counter[int] = Counter()
-    # The units of one read of every shard.
+    # The units of one read of every shard, and those that are whole pages.
     units: dict[int, int] = {}
+    whole: dict[int, int] = {}
     store = spans.group_named(plan.decode, pair.decode).store
     unit = store if store == STATE else BLOCK if paged else _unit(pair, reads)
     for read, cost in zip(reads, costs, strict=True):
         shard = 0 if ring else plan.prefill.workers[read.worker].shard
         shards[shard] += rows.size(read.table.page if paged else read.table.token)
         units[shard] = cost.rows if unit == _token(pair) else cost.runs
+        whole[shard] = cost.whole
     count, times = max(shards.values()), sum(units.values())
     descriptors, size = sum(cost.descriptors for cost in costs), sum(cost.bytes for cost in costs)
     shortest = min((cost.shortest for cost in costs if cost.shortest), default=0)
-    times = times if descriptors == count * times else 0
+    if descriptors != count * times:
+        times = sum(whole.values()) if unit == BLOCK and descriptors > count * sum(whole.values()) else 0
     return Moves((worker,), pair.name, store, paged, len(reads), count, descriptors, size, (), unit, times), shortest
 
 
@@ -246,13 +250,15 @@ def _sizes(entries: tuple[Planes, ...]) -> tuple[tuple[int, int], ...]:
 class _ReadCost(NamedTuple):
     """The figures of one read of a request, or of one state: `shortest` has the bytes of its shortest span.
 
-    `runs` counts its runs of tokens, `rows` their rows: tokens, unless one row has several.
+    `runs` counts its runs of tokens, `whole` those that are whole pages, `rows` the rows of all: tokens, unless one row
+    has several.
     """
 
     descriptors: int
     bytes: int
     shortest: int
     runs: int
+    whole: int
     rows: int
 
 
@@ -269,7 +275,7 @@ def _count(table: Table, ends: TableEnds) -> _ReadCost:
     size = found[:, rows.BYTES]
     shortest = int(size.min()) if len(size) else 0
     descriptors, total = _descriptors(found, ends) * repeat, int(size.sum()) * repeat
-    return _ReadCost(descriptors, total, shortest, len(runs.count), int(runs.count.sum()))
+    return _ReadCost(descriptors, total, shortest, len(runs.count), int(whole.sum()), int(runs.count.sum()))
 
 
 def spans_of(table: Table, ends: TableEnds) -> int:

@@ -48,6 +48,7 @@ def emit(plan: Plan, facts: PlanCost, command: str = "") -> str:
         views=_constants(found, found.fields[Planes, "views"]),
         planes=_constants(found, found.fields[Worker, "planes"]),
         parts=_about_parts(plan),
+        arenas=any(group.arena for side in (plan.prefill, plan.decode) for group in side.groups),
         whole=assign("PLAN", _whole(plan)),
     )
     return text.replace("IMPORTS", imports(text), 1)
@@ -93,12 +94,14 @@ def _about_tables(plan: Plan) -> str:
 
 
 def _about_parts(plan: Plan) -> str:
-    """Say which tensors lie in a cache's allocations that have only a number."""
-    every = (entry for side in (plan.prefill, plan.decode) for worker in side.workers for entry in worker.planes)
-    named = ((entry, part_name(entry.part, (view.tensor for view in entry.views))) for entry in every if entry.part)
+    """Explain parts, and say which tensors lie in allocations that have only a number."""
+    workers = (worker for side in (plan.prefill, plan.decode) for worker in side.workers)
+    every = [entry for worker in workers for entry in worker.planes if entry.part]
+    named = ((entry, part_name(entry.part, (view.tensor for view in entry.views))) for entry in every)
     alike = grouped((f'part "{entry.part}" has {name}', entry.cache) for entry, name in named if entry.part != name)
     said = [f"{text} ({', '.join(dict.fromkeys(caches))})" for text, caches in alike.items()]
-    return comment(f"Allocations by number: {', '.join(said)}.") if said else ""
+    numbers = f" Allocations by number: {', '.join(said)}." if said else ""
+    return comment(f"`part`: an allocation of a cache that has several.{numbers}") if every else ""
 
 
 def _assigned(values: Names) -> str:

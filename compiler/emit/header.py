@@ -231,7 +231,10 @@ def where(entry: Planes) -> str:
 def _move(move: Moves, pairs: str) -> str:
     whole = ", for any number of tokens" if move.store == "state" else ""
     ways = "".join(f"; {_staged(way)}" for way in move.staged)
-    of = f"for each of {many(move.times, move.unit)}" if move.times > 1 else f"per {move.unit}"
+    rest = move.descriptors - move.spans * move.times if move.times else 0
+    unit = f"whole {move.unit}" if rest else move.unit
+    of = f"for each of {many(move.times, unit)}" if move.times > 1 else f"for a {unit}" if rest else f"per {unit}"
+    of += f", and {rest:,} for the rest" if rest else ""
     together = "together " if move.reads > 1 else ""
     takes = f"{many(move.reads, 'read')}, {together}{many(move.spans, 'span')} of all layers {of}"
     return f"{workers(move.workers)}, {pairs}: {_cost(move)}{whole}; {takes}{ways}"
@@ -261,10 +264,9 @@ def _wrapped(text: str, first: str = "", rest: str = "", width: int = WIDTH) -> 
 
 
 def _emitted(plan: Plan, command: str) -> str:
-    own = "; run this in the folder of its layout files, and it writes below plans there"
-    where = own if command.endswith(HERE) else ""
-    again = f"To make it again, compile its deployment, or this pair alone to a file named after its sides{where}:"
-    return f"Emitted by kvplan from {plan.model}, do not edit. {DOCS}/plans.md explains it. {again}"
+    this = "In the folder of its layout files, this" if command.endswith(HERE) else "This"
+    again = f"compile its deployment. {this} compiles the pair alone, to a file named after its sides:"
+    return f"Emitted by kvplan from {plan.model}, do not edit. {DOCS}/plans.md explains it. To make it again, {again}"
 
 
 def _command(command: str) -> list[str]:

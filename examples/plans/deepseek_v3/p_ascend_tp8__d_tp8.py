@@ -1,7 +1,7 @@
 """DeepSeek-V3: prefill engine=ascend,tp=8 -> decode tp=8.
 
 Emitted by kvplan from deepseek-v3, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
-it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its sides:
     kvplan compile deepseek-v3 --prefill engine=ascend,tp=8 --decode tp=8 --strategy auto
 
 A page of cache attention on worker 0:
@@ -113,7 +113,8 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# `part`: an allocation of a cache that has several.
 PREFILL_PLANES = (
     Planes(
         "attention", part="latent", loops=(("layer", tuple(range(61)), 1),), page=131_072,

@@ -1,7 +1,7 @@
 """DeepSeek-V3: prefill tp=4,kv_dtype=fp8_ds_mla -> decode tp=2,kv_dtype=fp8_ds_mla.
 
 Emitted by kvplan from deepseek-v3, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
-it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its sides:
     kvplan compile deepseek-v3 --prefill tp=4,kv_dtype=fp8_ds_mla --decode tp=2,kv_dtype=fp8_ds_mla
 
 A page of cache attention on worker 0:
@@ -76,7 +76,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=10_496, views=(
     View("latent", "fp8", axes=(("token", 16, 656), ("dim", 512, 1))),
     View("scale", "f32", offset=512, axes=(("token", 16, 656), ("tile", 4, 4))),

@@ -1,7 +1,7 @@
 """DeepSeek-V3: prefill tp=8 -> decode tp=2,pp=2.
 
 Emitted by kvplan from deepseek-v3, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
-it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its sides:
     kvplan compile deepseek-v3 --prefill tp=8 --decode tp=2,pp=2
 
 A page of cache attention on worker 0:
@@ -98,7 +98,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 ATTENTION_VIEWS = (
     View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),
     View("rope", "bf16", offset=1024, axes=(("token", 16, 1152), ("turn", 64, 2))),

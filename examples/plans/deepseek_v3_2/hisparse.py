@@ -1,7 +1,7 @@
 r"""DeepSeek-V3.2: prefill engine=sglang,tp=8,block=64 -> decode engine=sglang,tp=8,block=64,hisparse=true.
 
 Emitted by kvplan from deepseek-v3.2, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
-it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its sides:
     kvplan compile deepseek-v3.2 \
         --prefill engine=sglang,tp=8,block=64 \
         --decode engine=sglang,tp=8,block=64,hisparse=true
@@ -101,6 +101,7 @@ PAIRS = (Pair("attention", page=64), Pair("indexer", page=64))
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
+# Groups of one `arena` share memory, in which a block is of one group at a time.
 def prefill() -> Side:
     return Side(key="engine=sglang,tp=8,block=64", digest="416936eab7759f120016269265ce3d1a", groups=(
         Group("attention", "tokens", tokens=64, kernel=64),
@@ -133,7 +134,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 ATTENTION_VIEWS = (
     View("latent", "bf16", axes=(("token", 64, 1152), ("dim", 512, 2))),
     View("rope", "bf16", offset=1024, axes=(("token", 64, 1152), ("turn", 64, 2))),

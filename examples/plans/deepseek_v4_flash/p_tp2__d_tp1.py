@@ -1,7 +1,8 @@
 """DeepSeek-V4-Flash: prefill tp=2,order=BLHNC -> decode tp=1,order=BLNHC.
 
 Emitted by kvplan from deepseek-v4-flash, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
-explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+explains it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its
+sides:
     kvplan compile deepseek-v4-flash --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC
 
 A page of cache few on worker 0:
@@ -48,10 +49,13 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode worker 0, few+indexer+many:many: 135,996 B in 4 descriptors; 1 read, 1 span of all layers for each of 4
         blocks
     decode worker 0, few-compressor+indexer-compressor: 1,515,520 B in 44 descriptors; 2 reads, together 2 spans of
-        all layers per block
-    decode worker 0, many-compressor: 10,422,080 B in 35 descriptors; 1 read, 1 span of all layers per block
-    decode worker 0, window.0: 1,631,653 B in 1,409 descriptors; 1 read, 1 span of all layers per block
-    decode worker 0, window.1: 1,557,484 B in 1,345 descriptors; 1 read, 1 span of all layers per block
+        all layers for a whole block, and 42 for the rest
+    decode worker 0, many-compressor: 10,422,080 B in 35 descriptors; 1 read, 1 span of all layers for each of 15
+        whole blocks, and 20 for the rest
+    decode worker 0, window.0: 1,631,653 B in 1,409 descriptors; 1 read, 1 span of all layers for a whole block, and
+        1,408 for the rest
+    decode worker 0, window.1: 1,557,484 B in 1,345 descriptors; 1 read, 1 span of all layers for a whole block, and
+        1,344 for the rest
 
 Layers: 43 (all store window, 21 store few, 20 store many, 21 store indexer, 21 store few-compressor, 20 store
     many-compressor, 21 store indexer-compressor).
@@ -194,7 +198,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 FEW_AND_WINDOW_VIEWS = (
     View("latent", "fp8", axes=(("layer", 21, 37_440), ("token", 64, 576), ("dim", 448, 1))),
     View("rope", "bf16", offset=448, axes=(("layer", 21, 37_440), ("token", 64, 576), ("turn", 64, 2))),

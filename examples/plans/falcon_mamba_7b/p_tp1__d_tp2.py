@@ -1,7 +1,8 @@
 """Falcon Mamba 7B: prefill tp=1 -> decode tp=2.
 
 Emitted by kvplan from falcon-mamba-7b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
-explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+explains it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its
+sides:
     kvplan compile falcon-mamba-7b --prefill tp=1 --decode tp=2
 
 A page of cache mamba on worker 0:
@@ -77,7 +78,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_PLANES = (Planes("mamba", loops=(("layer", tuple(range(64)), 1),), page=311_296, views=(
     View("x", "bf16", axes=(("channel", 8192, 6), ("tap", 3, 2))),
     View("ssm", "bf16", offset=49_152, axes=(("channel", 8192, 32), ("st", 16, 2))),

@@ -1,7 +1,7 @@
 """Gemma 3 27B: prefill tp=2 -> decode tp=4.
 
 Emitted by kvplan from gemma-3-27b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
-it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its sides:
     kvplan compile gemma-3-27b --prefill tp=2 --decode tp=4
 
 A page of cache full on worker 0:
@@ -23,9 +23,9 @@ What moves for 1,024 tokens, per decode worker. A span is contiguous on both sid
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode workers 0-3, full: 20,971,520 B in 640 descriptors; 1 read, 10 spans of all layers for each of 64 blocks
     decode workers 0-3, sliding.0, sliding.1, sliding.2, sliding.3, each: 18,855,936 B in 603 descriptors; 1 read, 9
-        spans of all layers per block
+        spans of all layers for each of 63 whole blocks, and 36 for the rest
     decode workers 0-3, sliding.4, sliding.5, each: 16,760,832 B in 536 descriptors; 1 read, 8 spans of all layers
-        per block
+        for each of 63 whole blocks, and 32 for the rest
 
 Layers: 62 (10 store full, 52 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
@@ -162,7 +162,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_FULL_AND_SLIDING_VIEWS = (
     View("k", "bf16", axes=(("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),

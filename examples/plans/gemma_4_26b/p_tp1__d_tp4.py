@@ -1,7 +1,7 @@
 """Gemma 4 26B-A4B: prefill tp=1 -> decode tp=4.
 
 Emitted by kvplan from gemma-4-26b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
-it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its sides:
     kvplan compile gemma-4-26b --prefill tp=1 --decode tp=4
 
 A page of cache full on worker 0:
@@ -26,7 +26,7 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
     decode workers 0-3, full: 10,485,760 B in 320 descriptors; 1 read, 5 spans of all layers for each of 64 runs of
         tokens
     decode workers 0-3, sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: 10,475,520 B in 325
-        descriptors; 1 read, 5 spans of all layers per block
+        descriptors; 1 read, 5 spans of all layers for each of 63 whole blocks, and 10 for the rest
 
 Layers: 30 (5 store full, 25 store sliding).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
@@ -132,7 +132,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_SLIDING_VIEWS = (
     View("k", "bf16", axes=(("head", 8, 16_384), ("token", 16, 1024), ("dim", 256, 2))),
     View("v", "bf16", offset=512, axes=(("head", 8, 16_384), ("token", 16, 1024), ("dim", 256, 2))),

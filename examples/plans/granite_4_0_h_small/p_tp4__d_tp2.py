@@ -1,7 +1,8 @@
 """IBM Granite 4.0 H Small: prefill tp=4 -> decode tp=2.
 
 Emitted by kvplan from granite-4.0-h-small, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
-explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+explains it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its
+sides:
     kvplan compile granite-4.0-h-small --prefill tp=4 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -27,7 +28,8 @@ A page of cache mamba on worker 0:
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
-    decode workers 0-1, attention: 8,388,608 B in 24 descriptors; 2 reads, together 8 spans of all layers per block
+    decode workers 0-1, attention: 8,388,608 B in 24 descriptors; 2 reads, together 8 spans of all layers for a
+        whole block, and 16 for the rest
     decode workers 0-1, mamba.0, mamba.1, mamba.2, mamba.3, mamba.4, mamba.5, mamba.6, mamba.7, mamba.8, each:
         4,298,752 B in 16 descriptors, for any number of tokens; 2 reads, together 16 spans of all layers per state
 
@@ -150,7 +152,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 32, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=12_288, axes=(("group", 1, 768), ("st", 128, 6), ("tap", 3, 2))),

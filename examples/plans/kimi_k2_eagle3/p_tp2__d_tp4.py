@@ -1,7 +1,8 @@
 """Kimi K2 with an EAGLE-3 draft: prefill tp=2,draft_tokens=3 -> decode tp=4,draft_tokens=3.
 
 Emitted by kvplan from kimi-k2-eagle3, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
-explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+explains it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its
+sides:
     kvplan compile kimi-k2-eagle3 --prefill tp=2,draft_tokens=3 --decode tp=4,draft_tokens=3
 
 A page of cache attention on worker 0:
@@ -104,7 +105,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_PLANES = (
     Planes("attention", "attention+draft", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
         View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),

@@ -1,7 +1,8 @@
 """Kimi Linear 48B-A3B: prefill tp=2 -> decode tp=1.
 
 Emitted by kvplan from kimi-linear-48b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
-explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+explains it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its
+sides:
     kvplan compile kimi-linear-48b --prefill tp=2 --decode tp=1
 
 A page of cache attention on worker 0:
@@ -130,7 +131,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_DELTA_VIEWS = (
     View("q", "bf16", axes=(("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),
     View("k", "bf16", offset=12_288, axes=(("key_head", 16, 768), ("kd", 128, 6), ("tap", 3, 2))),

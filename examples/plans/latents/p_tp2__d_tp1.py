@@ -1,8 +1,8 @@
 """Windows of latents beside compressed ones: prefill tp=2,order=BLHNC -> decode tp=1,order=BLNHC.
 
 Emitted by kvplan from latents, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains it.
-To make it again, compile its deployment, or this pair alone to a file named after its sides; run this in the folder
-of its layout files, and it writes below plans there:
+To make it again, compile its deployment. In the folder of its layout files, this compiles the pair alone, to a file
+named after its sides:
     kvplan compile latents --prefill tp=2,order=BLHNC --decode tp=1,order=BLNHC --layouts .
 
 A page of cache compressed on worker 0:
@@ -25,7 +25,8 @@ What moves for 1,024 tokens, per decode worker. A span is contiguous on both sid
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
     decode worker 0, compressed+indexer: 367,612 B in 8 descriptors; 2 reads, together 2 spans of all layers for
         each of 4 blocks
-    decode worker 0, window.0, window.1, each: 149,231 B in 67 descriptors; 1 read, 1 span of all layers per block
+    decode worker 0, window.0, window.1, each: 149,231 B in 67 descriptors; 1 read, 1 span of all layers for each of
+        3 whole blocks, and 64 for the rest
 
 Layers: 4 (all store window, 2 store compressed, 2 store indexer).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
@@ -107,7 +108,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 WINDOW_VIEWS = (
     View("latent", "fp8", axes=(("layer", 2, 19_008), ("token", 32, 576), ("dim", 448, 1))),
     View("rope", "bf16", offset=448, axes=(("layer", 2, 19_008), ("token", 32, 576), ("turn", 64, 2))),

@@ -1,7 +1,7 @@
 """LFM2 1.2B: prefill tp=1 -> decode tp=2.
 
 Emitted by kvplan from lfm2-1.2b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains it.
-To make it again, compile its deployment, or this pair alone to a file named after its sides:
+To make it again, compile its deployment. This compiles the pair alone, to a file named after its sides:
     kvplan compile lfm2-1.2b --prefill tp=1 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -108,7 +108,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_CONV_VIEWS = (View("x", "bf16", axes=(("channel", 2048, 4), ("tap", 2, 2))),)
 DECODE_CONV_VIEWS = (View("x", "bf16", axes=(("channel", 1024, 4), ("tap", 2, 2))),)
 PREFILL_PLANES = (

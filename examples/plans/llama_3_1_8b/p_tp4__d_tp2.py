@@ -1,7 +1,7 @@
 """Llama 3.1 8B: prefill tp=4 -> decode tp=2.
 
 Emitted by kvplan from llama-3.1-8b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
-it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its sides:
     kvplan compile llama-3.1-8b --prefill tp=4 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -86,7 +86,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=16_384, views=(
     View("k", "bf16", axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),

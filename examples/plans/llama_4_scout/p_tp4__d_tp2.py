@@ -1,7 +1,7 @@
 """Llama 4 Scout 17B-16E: prefill tp=4,block=32 -> decode tp=2.
 
 Emitted by kvplan from llama-4-scout, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains
-it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its sides:
     kvplan compile llama-4-scout --prefill tp=4,block=32 --decode tp=2
 
 A page of cache full on worker 0:
@@ -112,7 +112,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_FULL_AND_LOCAL_VIEWS = (
     View("k", "bf16", axes=(("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 2, 16_384), ("token", 32, 512), ("dim", 128, 2))),

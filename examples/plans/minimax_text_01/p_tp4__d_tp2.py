@@ -1,7 +1,8 @@
 """MiniMax-Text-01: prefill tp=4 -> decode tp=2.
 
 Emitted by kvplan from minimax-text-01, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
-explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+explains it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its
+sides:
     kvplan compile minimax-text-01 --prefill tp=4 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -125,7 +126,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_LINEAR_VIEWS = (View("state", "bf16", axes=(("head", 16, 32_768), ("row", 128, 256), ("column", 128, 2))),)
 DECODE_LINEAR_VIEWS = (View("state", "bf16", axes=(("head", 32, 32_768), ("row", 128, 256), ("column", 128, 2))),)
 PREFILL_PLANES = (

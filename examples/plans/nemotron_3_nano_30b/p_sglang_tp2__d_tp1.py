@@ -1,7 +1,8 @@
 """NVIDIA Nemotron 3 Nano 30B-A3B: prefill engine=sglang,tp=2,block=16 -> decode tp=1.
 
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
-explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+explains it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its
+sides:
     kvplan compile nemotron-3-nano-30b --prefill engine=sglang,tp=2,block=16 --decode tp=1
 
 A page of cache attention on worker 0:
@@ -140,6 +141,7 @@ PAIRS = (Pair("attention"),
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
+# Groups of one `arena` share memory, in which a block is of one group at a time.
 def prefill() -> Side:
     return Side(key="engine=sglang,tp=2,block=16", digest="c0f8fe5e50e8b4efc18b9c6c8b219a57", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
@@ -162,8 +164,9 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
-# Allocations by number: part "0" has k (attention), part "1" has v (attention).
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# `part`: an allocation of a cache that has several. Allocations by number: part "0" has k (attention), part "1" has v
+# (attention).
 DECODE_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 64, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=24_576, axes=(("group", 8, 768), ("st", 128, 6), ("tap", 3, 2))),

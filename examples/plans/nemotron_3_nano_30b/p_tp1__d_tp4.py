@@ -1,7 +1,8 @@
 """NVIDIA Nemotron 3 Nano 30B-A3B: prefill tp=1 -> decode tp=4.
 
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
-explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+explains it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its
+sides:
     kvplan compile nemotron-3-nano-30b --prefill tp=1 --decode tp=4
 
 A page of cache attention on worker 0:
@@ -186,7 +187,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 64, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=24_576, axes=(("group", 8, 768), ("st", 128, 6), ("tap", 3, 2))),

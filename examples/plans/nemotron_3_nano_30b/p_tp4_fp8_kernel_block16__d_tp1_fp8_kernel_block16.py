@@ -2,7 +2,8 @@ r"""NVIDIA Nemotron 3 Nano 30B-A3B: prefill tp=4,kv_dtype=fp8,kernel_block=16 ->
 tp=1,kv_dtype=fp8,kernel_block=16.
 
 Emitted by kvplan from nemotron-3-nano-30b, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
-explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+explains it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its
+sides:
     kvplan compile nemotron-3-nano-30b \
         --prefill tp=4,kv_dtype=fp8,kernel_block=16 \
         --decode tp=1,kv_dtype=fp8,kernel_block=16
@@ -185,7 +186,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_MAMBA_VIEWS = (
     View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
     View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),

@@ -1,7 +1,8 @@
 """Items of Qwen3-VL 2B: prefill engine=encoder-pool,tp=1 -> decode engine=encoder-pool,tp=2.
 
 Emitted by kvplan from qwen3-vl-2b-encoder, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
-explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+explains it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its
+sides:
     kvplan compile qwen3-vl-2b-encoder --prefill engine=encoder-pool,tp=1 --decode engine=encoder-pool,tp=2
 
 A page of cache items on worker 0:
@@ -66,7 +67,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PLANES = (Planes(
     "items", loops=(("layer", (0,), 1),), page=1_048_576,
     views=(View("row", "bf16", axes=(("token", 64, 16_384), ("level", 4, 4096), ("dim", 2048, 2))),),

@@ -1,8 +1,8 @@
 """Rings beside full attention: prefill engine=custom,tp=2 -> decode engine=custom,tp=1,order=BLHNC,draft_tokens=3.
 
 Emitted by kvplan from rings, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains it. To
-make it again, compile its deployment, or this pair alone to a file named after its sides; run this in the folder of
-its layout files, and it writes below plans there:
+make it again, compile its deployment. In the folder of its layout files, this compiles the pair alone, to a file
+named after its sides:
     kvplan compile rings --prefill engine=custom,tp=2 --decode engine=custom,tp=1,order=BLHNC,draft_tokens=3 --layouts .
 
 A page of cache attention on worker 0:
@@ -113,6 +113,7 @@ PAIRS = (Pair("attention", page=16),
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
+# Groups of one `arena` share memory, in which a block is of one group at a time.
 def prefill() -> Side:
     return Side(key="engine=custom,tp=2", digest="ee5c1d94b0420bdadddc04cf8cb56f2d", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
@@ -138,7 +139,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_PLANES = (
     Planes("attention", loops=(("layer", (0, 2), 1),), page=16_384, views=(
         View("k", "bf16", axes=(("head", 4, 4096), ("token", 16, 256), ("dim", 64, 2))),

@@ -1,8 +1,8 @@
 """Convolutions on streams: prefill tp=2 -> decode tp=1,order=BLHNC.
 
 Emitted by kvplan from streams, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md explains it.
-To make it again, compile its deployment, or this pair alone to a file named after its sides; run this in the folder
-of its layout files, and it writes below plans there:
+To make it again, compile its deployment. In the folder of its layout files, this compiles the pair alone, to a file
+named after its sides:
     kvplan compile streams --prefill tp=2 --decode tp=1,order=BLHNC --layouts .
 
 A page of cache attention on worker 0:
@@ -151,7 +151,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_ATTENTION_VIEWS = (
     View("k", "bf16", axes=(("head", 2, 8192), ("token", 32, 256), ("dim", 64, 2))),
     View("v", "bf16", offset=128, axes=(("head", 2, 8192), ("token", 32, 256), ("dim", 64, 2))),

@@ -1,7 +1,8 @@
 """Whisper large v3: prefill tp=1 -> decode tp=2.
 
 Emitted by kvplan from whisper-large-v3, do not edit. https://github.com/kvplan/kvplan/blob/main/docs/plans.md
-explains it. To make it again, compile its deployment, or this pair alone to a file named after its sides:
+explains it. To make it again, compile its deployment. This compiles the pair alone, to a file named after its
+sides:
     kvplan compile whisper-large-v3 --prefill tp=1 --decode tp=2
 
 A page of cache attention on worker 0:
@@ -94,7 +95,7 @@ def decode() -> Side:
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
 # index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page.
+# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
 PREFILL_ATTENTION_AND_CROSS_VIEWS = (
     View("k", "f16", axes=(("head", 20, 4096), ("token", 16, 256), ("dim", 64, 2))),
     View("v", "f16", offset=128, axes=(("head", 20, 4096), ("token", 16, 256), ("dim", 64, 2))),

@@ -461,7 +461,7 @@ def test_new_and_gone(repository: Path) -> None:
     deployment("prefill: [tp=2], decode: [tp=1]", "prefill: [tp=4], decode: [tp=1]", "prefill: [tp=4], decode: [tp=4]")
     said = run("diff", "git:HEAD:plans", "deploy.yaml")
     assert said.stdout.startswith("2 plans are new, 1 is removed; 1 stays as it is.")
-    safe = "1 pair is removed, and its engines cannot talk any more: merge this once no engine uses it."
+    safe = "1 pair is removed, and its engines cannot talk any more: merge once no engine uses it."
     assert safe in " ".join(said.stdout.split())
     assert "REMOVED\n  mini/chat\n" in said.stdout
     assert rules(run("diff", "git:HEAD:plans", "deploy.yaml", "--format", "json")) == {

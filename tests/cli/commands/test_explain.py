@@ -362,7 +362,7 @@ def test_a_word_of_the_glossary(word: str) -> None:
 
 LIBRARY = load()
 OTHERWISE = {*words(), *LIBRARY.models, *LIBRARY.engines, *LIBRARY.kinds, *RULES, *MEANINGS, *VERDICTS}
-MEANING = re.compile(r"(?:^|[:;] |Also )(?:a parameter of|an option of|a key of) ", re.MULTILINE)
+MEANING = re.compile(r"(?:^|[:;] |Also )(?:a parameter of|an axis of|an option of|a key of) ", re.MULTILINE)
 
 
 def test_a_name_in_layout_files_is_not_hidden_by_another_meaning() -> None:
@@ -376,6 +376,14 @@ def test_every_name_in_layout_files_is_explained() -> None:
     assert {"no_cache", "a cache", "mesh"} <= every.keys()
     assert {key.name for keys in every.values() for key in keys} <= named
     assert [word for word in named if not explain_word(LIBRARY, word)] == []
+
+
+@pytest.mark.parametrize(
+    ("axis", "said"), [("tap", "conv - 1 (taps of the"), ("hd", "head_dim (channels of"), ("st", "state (")]
+)
+def test_an_axis_of_a_plan_is_explained_by_the_kinds_that_have_it(axis: str, said: str) -> None:
+    told = run(axis)
+    assert (told.exit_code, f"mamba2: {said}" in told.stdout) == (0, True), told.output
 
 
 def test_a_folder_without_plans_hides_no_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def test_it_makes_the_plan_again(name: str, tmp_path: Path, monkeypatch: pytest.
     shutil.copytree(ROOT / "examples/models", tmp_path / "mine")
     monkeypatch.chdir(tmp_path / "mine")
     words = pasted(path)
-    told = "and it writes below plans there" in " ".join(path.read_text().split())
+    told = "In the folder of its layout files, this compiles" in " ".join(path.read_text().split())
     assert told == ("--layouts" in words)
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -35,3 +36,16 @@ def test_spans_are_counted_for_the_tokens_that_have_them(
     read = replace(read, table=replace(read.table, page=(), token=nests))
     (move,) = plan_cost(replace(plan, pairs=pairs, reads=((read,),))).moves
     assert (move.unit, move.times, move.spans) == (unit, times, len(nests))
+
+
+def test_descriptors_of_a_cut_block_are_told_beside_those_of_whole_ones() -> None:
+    """A window begins within a block: the spans of a whole block, times their number, are not all."""
+    text = compile_pair(load(), "gemma-3-27b", "tp=2", "tp=1").text
+    figures = (
+        r"in ([\d,]+) descriptors; 2 reads, together ([\d,]+) spans of all layers for each of (\d+) whole blocks, "
+    )
+    found = re.findall(rf"{figures}and ([\d,]+) for the rest", " ".join(text.split()))
+    assert found
+    for row in found:
+        descriptors, spans, blocks, rest = (int(count.replace(",", "")) for count in row)
+        assert descriptors == spans * blocks + rest

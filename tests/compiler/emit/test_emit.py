@@ -312,8 +312,22 @@ def test_digests_are_over_meaning():
 
 def test_allocations_with_a_number_are_explained():
     compiled = compile_pair(load(), "llama-3.1-8b", "tp=1", "engine=sglang,tp=1")
-    assert '# Allocations by number: part "0" has k (attention), part "1" has v (attention).' in compiled.text
+    said = compiled.text.replace("\n#", "")
+    assert 'Allocations by number: part "0" has k (attention), part "1" has v (attention).' in said
     assert "in block t of decode; every token is a run." in compiled.text
+
+
+def test_names_of_a_hybrid_are_explained_where_they_are():
+    text = compile_pair(load(), "nemotron-3-nano-30b", "tp=2", "engine=sglang,tp=2,block=16").text
+    said = " ".join(text.replace("\n#", "").split())
+    for name, explained in (
+        ("arena=1", "Groups of one `arena` share memory, in which a block is of one group at a time."),
+        ('part="conv"', "`part`: an allocation of a cache that has several."),
+        ('"tap"', "`kvplan explain WORD` explains the name of an axis."),
+    ):
+        assert (name in text, explained in said) == (True, True)
+    plain = compile_pair(load(), "qwen3-0.6b", "tp=2", "tp=1").text
+    assert ("arena" in plain, "`part`" in plain) == (False, False)
 
 
 def test_lists_and_tables_of_one_cache_are_told_apart():

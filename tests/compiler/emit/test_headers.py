@@ -303,13 +303,15 @@ def test_moves(name: str) -> None:
 
 
 def moves(plan: Plan, line: str) -> Iterator[tuple[tuple[int, str], tuple[object, ...]]]:
-    who, size, descriptors, per, reads, spans, times, unit, staged = taken(
+    who, size, descriptors, per, reads, spans, times, unit, rest, staged = taken(
         r"decode workers? (.+): ([\d,]+) B in ([\d,]+) descriptors?(, for any number of tokens)?; "
-        r"([\d,]+) reads?, (?:together )?([\d,]+) spans? of all layers (?:per|for each of ([\d,]+)) "
-        r"(state|block|run|token)s?(?: of tokens)?((?:; .+)?)",
+        r"([\d,]+) reads?, (?:together )?([\d,]+) spans? of all layers (?:per|for (a|each of [\d,]+)) "
+        r"(?:whole )?(state|block|run|token)s?(?: of tokens)?(?:, and ([\d,]+) for the rest)?((?:; .+)?)",
         line,
     )
-    assert not times or number(times) * number(spans) == number(descriptors)
+    count = 1 if times == "a" else number(times.removeprefix("each of ") or "0")
+    assert not times or count * number(spans) + number(rest or "0") == number(descriptors)
+    assert bool(rest) == (f"whole {unit}" in line)
     names = {pair.name for pair in plan.pairs}
     words = [word for word in who.split(", ") if word != "each"]
     pairs = [word for word in words if word in names]
