@@ -65,16 +65,20 @@ def _change(library: Library, one: PairReview, change: Change) -> Change:
 
 
 def _known(library: Library, plan: Plan, change: Change, value: Value) -> tuple[Value, EngineWords]:
-    """`16 (default)`, `LBNHC (nhd)`, and the engine's setting; only `value` if no layout file knows it any more."""
+    """`16 (default)`, `LBNHC (nhd)`, and the engine's setting; only `value` if the engine's file does not tell it.
+
+    Only a default needs the model's file, too.
+    """
     side = plan.prefill if change.subject.side == "prefill" else plan.decode
     name = change.subject.name
     given = parse_side(side.key)
     try:
         engine = library.engine(given.pop("engine", library.default_engine))
-        own = {**stored_values(library, engine, library.model(plan.model), given), "engine": engine.name}
+        own = stored_values(library, engine, library.model(plan.model), given) if value == DEFAULT else {}
     except (BadInput, Refused, DslError):
         return value, NO_WORDS
-    said = as_written(own[name]) if value == DEFAULT and own.get(name) is not None else str(value)
+    found = engine.name if name == "engine" and value == DEFAULT else own.get(name)
+    said = str(value) if found is None else as_written(found)
     words = [*filter(None, [engine.alias(name, said)]), *(["default"] if value == DEFAULT and said != value else [])]
     return f"{said} ({', '.join(words)})" if words else value, _setting(engine.setting(name), said, value == DEFAULT)
 

@@ -1010,6 +1010,14 @@ def test_two_revisions_need_one_path(repository: Path) -> None:
         assert (said.exit_code, "neither" in said.stderr, ":plans" in said.stderr) == (2, True, True)
 
 
+def test_flags_of_an_engine_need_no_file_of_the_model(repository: Path) -> None:
+    edit("prefill: [tp=2], decode: [tp=2]", 'prefill: [tp=2], decode: ["tp=2,order=nhd,block=4192"]', "deploy.yaml")
+    compiled()
+    for words in (["git:HEAD", "plans"], ["git:HEAD:plans", "deploy.yaml"]):
+        said = " ".join(run("diff", *words).stdout.split())
+        assert "restart decode with VLLM_KV_CACHE_LAYOUT=LBNHC and --block-size 4192." in said
+
+
 def test_layouts_that_are_not_compared_are_told(repository: Path) -> None:
     edit("state: 128", "state: 64")
     compiled()
