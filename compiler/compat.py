@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvplan.compiler.bind.instead import WHEN
+from kvplan.compiler.bind.instead import BECAUSE, WHEN
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.paging.rings import check_rings
@@ -107,6 +107,8 @@ def _check_skipped(name: str, holder: BoundSide, other: BoundSide, read: bool) -
 
 def _to_store(why: str) -> str:
     """Return what to set so that a side stores a cache that it lacks for the reason `why`."""
+    if why.startswith(BECAUSE):
+        return f"give both sides options with which {why.removeprefix(BECAUSE)} is false"
     if not why.startswith(WHEN):
         return SAME_FILES
     asked = why.removeprefix(WHEN)

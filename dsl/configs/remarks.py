@@ -9,7 +9,7 @@ from kvplan.dsl.lang.evaluate import filled
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.rules.answers import ForeignValues, ask
 from kvplan.dsl.schema.config import RemarkRule
-from kvplan.dsl.text.diagnostics import listed, ranges
+from kvplan.dsl.text.diagnostics import layer_ranges, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class LayerRemarks:
 
 
 def _sentence(text: str, layers: list[int], subjects: list[str]) -> str:
-    about = f"{listed(subjects, 'and')}: " if subjects else ""
-    return f"{'layers' if len(layers) > 1 else 'layer'} {ranges(layers)}: {about}{text}"
+    about = f": the rules for {listed(subjects, 'and')} could not be judged" if subjects else ""
+    return f"{layer_ranges(layers)}: {text}{about}"
 
 
 def remarks_of(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kvplan.dsl.files.lazy import LazyFiles
-from kvplan.dsl.schema.fields import guarded
+from kvplan.dsl.schema.fields import LABEL, guarded
 from kvplan.dsl.schema.kind import Kind, Param
 from kvplan.dsl.schema.model import FAMILY
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, close, listed, nearest, quoted
@@ -70,7 +70,8 @@ def _name(sink: Sink, document: YamlDocument, said: YamlEntry) -> str:
         sink.add("K003", f"{file_type} must be a name", name.span)
         return stem
     if name != stem:
-        help = f"rename the file to {name}.yaml, or write {file_type}: {stem}"
+        rename = f"rename the file to {name}.yaml, or " if LABEL.fullmatch(name) else ""
+        help = f"{rename}write {file_type}: {stem}"
         message = f"{file_type} '{name}' must be in a file called {name}.yaml, not {document.path.name}"
         sink.add("K006", message, name.span, help=help)
     return name

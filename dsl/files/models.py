@@ -55,15 +55,10 @@ class ModelReferences:
     side_words: Callable[[], Mapping[str, str]] = dict
     config_words: Callable[[], Sequence[tuple[str, Expr]]] = tuple
 
-    def of_side(self, word: str) -> str:
-        """A hint at the key of a side that a word, such as an engine's flag, stands for; empty if it is none."""
+    def of_side(self, word: str, hint: str = "each side says it: {}=…") -> str:
+        """A `hint` at the key of a side that a word, such as an engine's flag, stands for; empty if it is none."""
         key = self.side_words().get(word)
-        return f"each side says it: {key}=…" if key else ""
-
-    def of_condition(self, word: str) -> str:
-        """A hint at the option that is meant by a word in a condition; empty if it is none."""
-        key = self.side_words().get(word)
-        return f"did you mean '{key}'?" if key else ""
+        return hint.format(key) if key else ""
 
     def of_model(self, key: str, tree: Tree | None) -> str:
         """A hint at the place, or the name, of an unknown key of a model."""
@@ -149,7 +144,7 @@ def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known
     params = {param.name: _param(sink, param, value, around) for param, value in given}
     good = {param: expr for param, expr in params.items() if expr is not None}
     check_worth(sink, kind, good, around.values, name.span, needs)
-    check_names(sink, keys.when, known.outer, hint=known.of_condition)
+    check_names(sink, keys.when, known.outer, hint=lambda word: known.of_side(word, "did you mean '{}'?"))
     check_condition(sink, keys.when, known.option_words)
     layers = parse_layers(sink, keys.written("layers"), around.layers, around.drafts)
     return replace(keys, name=name, kind=kind.name, layers=layers, params=good, needs=needs)

@@ -101,7 +101,8 @@ def test_layers_without_a_cache_are_said() -> None:
 def test_a_list_too_short_is_said() -> None:
     found = read({**PLAIN, "layer_types": ["full_attention"] * 3})
     assert found.caches[0].layers == (0, 1, 2)
-    assert "layer 3: conv, sliding, local and attention: layer_is: layer_types has only 3 entries" in found.doubts
+    rules = "the rules for conv, sliding, local and attention could not be judged"
+    assert f"layer 3: layer_is: layer_types has only 3 entries: {rules}" in found.doubts
 
 
 def test_a_list_much_too_short_is_said_once() -> None:

@@ -71,3 +71,11 @@ def test_a_list_of_caches_is_told_that_each_has_a_name(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(f"{head}caches:\n" + "".join(f"  - {{{line.partition('{')[2]}\n" for line in caches.splitlines()))
     assert "write a name before each: NAME: …" in [each.help for each in check([path])]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("other", "rename the file to other.yaml, or write model: mine"), ("My own", "write model: mine")],
+)
+def test_a_file_is_renamed_only_to_a_name_that_needs_no_quotes(tmp_path: Path, name: str, hint: str) -> None:
+    assert [help for _, help in found(tmp_path, "model: mine", f"model: {name}")] == [hint]
