@@ -186,8 +186,8 @@ class Library:
 
     @cached_property
     def side_words(self) -> dict[str, str]:
-        """The keys of a side by the words for them: axes, options, and flags of the engines that can be read."""
-        engines = [each for name in self.engines if (each := guarded(Sink(), partial(self.engine, name)))]
+        """The keys of a side by the words for them: axes, options and flags of the engines that kvplan starts."""
+        engines = [each for each in self.readable_engines if each.serve]
         flags = {flag: key for each in engines for flag, key in each.flags.items()}
         return flags | {key: key for each in engines for key in (*each.mesh.workers, *each.mesh.derived, *each.options)}
 

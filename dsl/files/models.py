@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -14,7 +14,7 @@ from kvplan.dsl.files.needs import check_tokens, parse_needs
 from kvplan.dsl.files.static_check import check_worth
 from kvplan.dsl.files.variants import notes
 from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.lang.nodes import Expr, Value
+from kvplan.dsl.lang.nodes import Call, Expr, Name, Node, Value
 from kvplan.dsl.rules.params import check_value, checked
 from kvplan.dsl.rules.rule import parse_own
 from kvplan.dsl.schema.fields import check_names, entries, guarded, shown
@@ -22,7 +22,7 @@ from kvplan.dsl.schema.kind import Kind, Param
 from kvplan.dsl.schema.model import CACHE, CACHES, MODEL, NO_CACHE, Cache, Model, NoCache
 from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape, WholeShape
-from kvplan.dsl.text.diagnostics import Sink, close, layer_ranges
+from kvplan.dsl.text.diagnostics import Sink, close, layer_ranges, listed
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import NUMBERS, Tree, YamlList, YamlScalar, YamlTable
 
@@ -55,16 +55,21 @@ class ModelReferences:
     side_words: Callable[[], Mapping[str, str]] = dict
     config_words: Callable[[], Sequence[tuple[str, Expr]]] = tuple
 
-    def of_side(self, word: str, hint: str = "each side says it: {}=…") -> str:
-        """A `hint` at the key of a side that a word, such as an engine's flag, stands for; empty if it is none."""
+    def of_side(self, word: str) -> str:
+        """A hint at the key of a side that a word, such as an engine's flag, stands for; empty if it is none."""
         key = self.side_words().get(word)
-        return hint.format(key) if key else ""
+        return f"each side says it: {key}=…" if key else ""
+
+    def of_condition(self, word: str) -> str:
+        """A hint at the option that is meant by an unknown word in a condition; empty if no side has the word."""
+        key = self.side_words().get(word, "")
+        return f"did you mean '{key}'?" if key in self.outer else f"conditions cannot use '{key}'" if key else ""
 
     def of_model(self, key: str, tree: Tree | None) -> str:
         """A hint at the place, or the name, of an unknown key of a model."""
         if isinstance(tree, YamlTable) and tree.get("kind"):
             return "write it under caches"
-        words = (word for word, expr in self.config_words() if word in MODEL.known and key in expr.names)
+        words = (word for word, expr in self.config_words() if word in MODEL.known and key in _alternatives(expr.tree))
         return next((f"did you mean '{word}'?" for word in words), "") or self.of_side(key)
 
     def of_cache(self, key: str, kind: Kind) -> str:
@@ -73,17 +78,25 @@ class ModelReferences:
             return "write it beside caches: it is for the whole model"
         if param := next((name for rule in kind.match for name, expr in rule.params.items() if expr.text == key), ""):
             return f"did you mean '{param}'?"
-        if not kind.split and key in self._divided():
+        kinds = [each for name in self.kinds if (each := guarded(Sink(), partial(self.kinds.__getitem__, name)))]
+        if not kind.split and key in _divided(kinds):
             return f"leave it out: every worker has all of a cache of kind '{kind.name}'"
-        return self.of_side(key)
+        others = [f"'{other.name}'" for other in kinds if key in other.params and not close(key, kind.params)]
+        return f"caches of kind {listed(others)} have it" if others else self.of_side(key)
 
-    def _divided(self) -> set[str]:
-        """The parameters of kinds whose items workers divide among them: heads, channels."""
-        kinds = (guarded(Sink(), partial(self.kinds.__getitem__, name)) for name in self.kinds)
-        axes = (
-            (kind.split, axis, expr) for kind in kinds if kind for t in kind.tensors.values() for axis, expr in t.axes
-        )
-        return {expr.text for split, axis, expr in axes if axis in split and expr is not None}
+
+def _alternatives(node: Node) -> Iterator[str]:
+    """The names each of which may be the value of an expression, as a whole."""
+    if isinstance(node, Name):
+        yield node.id
+    if isinstance(node, Call) and node.function in ("first", "agreed"):
+        yield from (name for arg in node.args for name in _alternatives(arg))
+
+
+def _divided(kinds: Iterable[Kind]) -> set[str]:
+    """The parameters of kinds whose items workers divide among them: heads, channels."""
+    axes = ((kind.split, axis, expr) for kind in kinds for t in kind.tensors.values() for axis, expr in t.axes)
+    return {expr.text for split, axis, expr in axes if axis in split and expr is not None}
 
 
 def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) -> Model:
@@ -144,7 +157,7 @@ def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known
     params = {param.name: _param(sink, param, value, around) for param, value in given}
     good = {param: expr for param, expr in params.items() if expr is not None}
     check_worth(sink, kind, good, around.values, name.span, needs)
-    check_names(sink, keys.when, known.outer, hint=lambda word: known.of_side(word, "did you mean '{}'?"))
+    check_names(sink, keys.when, known.outer, hint=known.of_condition)
     check_condition(sink, keys.when, known.option_words)
     layers = parse_layers(sink, keys.written("layers"), around.layers, around.drafts)
     return replace(keys, name=name, kind=kind.name, layers=layers, params=good, needs=needs)

@@ -225,12 +225,12 @@ class Form(Generic[K]):
     def key(self, name: str) -> FormKey:
         return next(key for key in self.keys if key.name == name)
 
-    def advice(self, key: str, known: Sequence[str]) -> str:
-        """Advice for an unknown key: the mapping within this one that has it, or the nearest known key."""
+    def advice(self, key: str, known: Sequence[str], hint: str = "") -> str:
+        """Advice for an unknown key: the mapping within this one that has it, the `hint`, or the nearest known key."""
         shapes = ((each.name, each.shape) for each in self.keys)
         inner = ((name, shape.of if isinstance(shape, LaterShape | MaybeShape) else shape) for name, shape in shapes)
         homes = (name for name, shape in inner if isinstance(shape, Form) and key in shape.known)
-        return next((f"write {home}: {{{key}: …}}" for home in homes), "") or nearest(key, known)
+        return next((f"write {home}: {{{key}: …}}" for home in homes), "") or hint or nearest(key, known)
 
     def read(
         self,
@@ -242,9 +242,9 @@ class Form(Generic[K]):
         hint: Callable[[str], str] = lambda key: "",
     ) -> K:
         """The mapping as its class, with defaults for missing keys. `more` keys are allowed, too, some `required`. A
-        `hint` at an unknown key, if there is one, takes the place of other advice."""
+        `hint` at an unknown key, if there is one, takes the place of the nearest known key."""
         what, needed = what or self.what, (*self.required, *required)
-        advice = lambda key, known: hint(key) or self.advice(key, known)  # noqa: E731
+        advice = lambda key, known: self.advice(key, known, hint(key))  # noqa: E731
         given = fields(sink, tree, what, (*self.known, *more), needed, advice) if tree is not None else {}
         if isinstance(tree, YamlTable) and self.either and given.keys().isdisjoint(self.either):
             help = f"add {listed([f'{name}: …' for name in self.either])}"

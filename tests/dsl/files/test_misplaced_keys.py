@@ -38,10 +38,18 @@ def found(tmp_path: Path, old: str, new: str) -> list[tuple[str, str]]:
         ("dtype: bf16", "dtype: bf16\nkv_dtype: fp8", "kv_dtype", "each side says it: kv_dtype=…"),
         ("dtype: bf16", "dtype: bf16\nmore: {kind: gqa, layers: all}", "more", "write it under caches"),
         ("drafts: 1", "num_nextn_predict_layers: 1", "num_nextn_predict_layers", "did you mean 'drafts'?"),
+        ("dtype: bf16", "dtype: bf16\nmodel_type: llama", "model_type", "write checkpoint: {model_type: …}"),
         ("dim: 128}", "dim: 128, query_heads: 24}", "query_heads", "write it beside caches: it is for the whole model"),
         ("latent: 512", "latent: 512, kv_lora_rank: 512", "kv_lora_rank", "did you mean 'latent'?"),
         ("rope: 64", "rope: 64, tp: 2", "tp", "each side says it: tp=…"),
         ("rope: 64", "rope: 64, heads: 1", "heads", "leave it out: every worker has all of a cache of kind 'mla'"),
+        ("dim: 128}", "head_dim: 128}", "head_dim", "did you mean 'dim'?"),
+        (
+            "dim: 128}",
+            "dim: 128, latent: 512}",
+            "latent",
+            "caches of kind 'compressed-latent', 'latent-window' or 'mla' have it",
+        ),
     ],
 )
 def test_an_unknown_key_is_led_to_its_place_or_name(tmp_path: Path, old: str, new: str, key: str, hint: str) -> None:
@@ -50,9 +58,26 @@ def test_an_unknown_key_is_led_to_its_place_or_name(tmp_path: Path, old: str, ne
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("dtype: bf16", "dtype: bf16\nH_cycles: 2", "H_cycles"),
+        ("dtype: bf16", "dtype: bf16\ntransf_decoder: 2", "transf_decoder"),
+        ("dtype: bf16", "dtype: bf16\nlatent: 2", "latent"),
+        ("heads: 8, dim: 128}", "heads: 8, dim: 128, conv: 4}", "conv"),
+    ],
+)
+def test_a_key_is_not_led_to_what_only_uses_it(tmp_path: Path, old: str, new: str, key: str) -> None:
+    """A rule that reads a key among others does not make it another name; options of no real engine help nobody."""
+    said = [help for message, help in found(tmp_path, old, new) if f"unknown key '{key}'" in message]
+    assert said
+    assert not any("did you mean 'layers'" in help or "each side" in help for help in said)
+
+
+@pytest.mark.parametrize(
     ("old", "new", "message", "hint"),
     [
         ("draft_tokens >", "num_speculative_tokens >", "unknown name 'num_speculative_tokens'", "mean 'draft_tokens'?"),
+        ("draft_tokens >", "tp >", "unknown name 'tp'", "conditions cannot use 'tp'"),
         ("layer % 3 == 2", '"range(2, 6, 3)"', "unknown function 'range'", "write a condition: layer >= 2 and layer %"),
         ("dim: 128}", "dim: 128, window: null}", "unknown name 'null'", "if it is left out, it is 0"),
         ("dim: 128}", "dim: 128, window: false}", "'window' is a number, not 'false'", "if it is left out, it is 0"),
