@@ -139,7 +139,7 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
 def _advice(contradictions: Sequence[Difference], standing: Sequence[str], command: str) -> str:
     """The advice about contradictions and standing doubts, empty if there are none.
 
-    `command` writes the layout, but no draft layers.
+    `command` writes the layout, with draft layers as comments.
     """
     drafted = [each.about == DRAFTED for each in contradictions]
     if not (drafted or standing):

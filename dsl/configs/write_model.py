@@ -19,6 +19,7 @@ WIDTH = 120
 PERIODS = range(2, 17)
 # Up to this many layers a list is easier to read than an expression with an end.
 LISTED = 6
+UNCOMMENT = "\n# Draft layers: if they store what the others do, uncomment `drafts` above and these lines."
 PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./ -]*")
 
 
@@ -50,24 +51,20 @@ def model_text(head: ModelHead, model: RecognisedModel, kinds: Mapping[str, Kind
 
 
 def _drafts(model: RecognisedModel, kinds: Mapping[str, Kind]) -> list[str]:
-    """A checkpoint's draft layers as comments, their number first: each stores what the last layer with tokens does."""
-    kept = [cache for cache in model.caches if kinds[cache.kind].store != STATE]
-    if not model.drafts.value or not kept:
+    """A checkpoint's draft layers as comments, their number first. They may store what layers with tokens do, if all
+    of these store the same: otherwise nothing says what, and their caches are left out."""
+    if not model.drafts.value:
         return []
-    last = max(cache.layers[-1] for cache in kept)
-    alike = [cache for cache in kept if last in cache.layers]
+    kept = [cache for cache in model.caches if kinds[cache.kind].store != STATE]
+    alike = kept if len({cache.layers for cache in kept}) == 1 else []
     (count,) = _answered(DRAFTS, replace(model.drafts, doubt=""), model.facts)
-    return [
-        f"# {count}",
-        f"\n# Draft layers, if they are like layer {last}:",
-        *(_draft(c, kinds, alike) for c in alike),
-    ]
+    return [f"# {count}", *([UNCOMMENT] if alike else []), *(_draft(c, kinds, alike) for c in alike)]
 
 
 def _draft(cache: RecognisedCache, kinds: Mapping[str, Kind], alike: Sequence[RecognisedCache]) -> str:
     name = "draft" if len(alike) == 1 else f"draft-{cache.name}"
     numbers = "".join(f"{name}: {answer.value}, " for name, answer in _written(cache, kinds[cache.kind].params))
-    return f"#  {name}: {{kind: {cache.kind}, layers: drafts, {numbers}when: {DRAFT_TOKENS} > 0, optional: true}}"
+    return f"#   {name}: {{kind: {cache.kind}, layers: drafts, {numbers}when: {DRAFT_TOKENS} > 0, optional: true}}"
 
 
 def quoted(text: str) -> str:

@@ -7,16 +7,18 @@ long entries, the number of layers with attention is the published one and the o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.paths import FIXTURES
 
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
-from kvplan.dsl.check import doubts
+from kvplan.dsl.check import check, doubts
 from kvplan.dsl.configs.new_model import UNPROVEN, NewModel, made
 from kvplan.dsl.configs.recognise import UNKNOWN
 from kvplan.dsl.configs.same_model import parsed
@@ -24,7 +26,7 @@ from kvplan.dsl.library import load
 from kvplan.dsl.text.diagnostics import DslError
 from kvplan.dsl.text.source import SourceSpan
 
-LIBRARY = load()
+LIBRARY, CONFIGS = load(), FIXTURES / "configs"
 Config = Mapping[str, Any]
 PLAIN: Config = {
     "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 4, "hidden_size": 4096, "num_attention_heads": 32,
@@ -293,20 +295,49 @@ SPARSE: Config = {
 }  # fmt: skip
 
 
+def toggled(text: str) -> str:
+    """The text without `# ` before draft layers and their number, as an editor takes it away."""
+    return re.sub("^# (?=drafts:|  )", "", text, flags=re.MULTILINE)
+
+
 @pytest.mark.parametrize(("config", "drafts"), [(HYBRID, ["draft"]), (SPARSE, ["draft-indexer", "draft-attention"])])
 def test_draft_layers_are_comments_that_doctor_takes(config: Config, drafts: list[str], tmp_path: Path) -> None:
     path, layout = tmp_path / "config.json", tmp_path / "mine.yaml"
     path.write_text(json.dumps(config))
     text = made(LIBRARY, path, layout).text
-    lines = [line for line in text.splitlines() if line.startswith("#  ")]
-    assert [line.split(":")[0] for line in lines] == [f"#  {name}" for name in drafts]
-    for name in ("", "#"):
-        layout.write_text(text.replace("\n# drafts:", "\ndrafts:").replace("\n#  ", "\n  ") if name else text)
+    lines = [line for line in text.splitlines() if line.startswith("#   ")]
+    assert [line.split(":")[0] for line in lines] == [f"#   {name}" for name in drafts]
+    for on in (False, True):
+        layout.write_text(toggled(text) if on else text)
         words = ["doctor", str(path), "--layout", str(layout), "--no-machine", "--format", "json"]
         said = json.loads(CliRunner().invoke(main, words).stdout)["model"]
+        assert "uncomment" not in str(said)
         told = [note for note in (*said["notes"], *said["doubts"]) if note.startswith(("drafts:", "layer"))]
         missing = f"drafts: {config['num_nextn_predict_layers']} in {path} (num_nextn_predict_layers), 0 in"
-        assert [note.startswith(missing) and "stops at start-up (I005)" in note for note in told] == [True] * (not name)
+        assert [note.startswith(missing) and "stops at start-up (I005)" in note for note in told] == [True] * (not on)
+
+
+def drafting() -> dict[str, NewModel]:
+    """The files written from the configurations of tests that say how many draft layers there are."""
+    written = {path.stem: made(LIBRARY, path) for path in sorted(CONFIGS.glob("*.json"))}
+    return {name: new for name, new in written.items() if new.found.drafts.value}
+
+
+def test_draft_layers_are_one_comment_that_is_taken_away_in_one_way(tmp_path: Path) -> None:
+    news = drafting()
+    assert {"deepseek-v3", "deepseek-v4-flash"} <= {*news}
+    for new in news.values():
+        path, text = tmp_path / f"{new.name}.yaml", toggled(new.text)
+        path.write_text(text)
+        assert check([path]) == [], new.name
+        assert ("\ndrafts: " in text, "\n# drafts: " in text) == (True, False)
+
+
+def test_layers_that_are_not_alike_say_nothing_of_draft_layers() -> None:
+    """The last of `compress_ratios`, that of the draft layer, is 0: it has a window alone."""
+    text = drafting()["deepseek-v4-flash"].text
+    assert "\n# drafts: 1" in text
+    assert "layers: drafts" not in text
 
 
 @pytest.mark.parametrize(
