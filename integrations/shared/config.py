@@ -30,7 +30,7 @@ PLACE = "kv_connector_extra_config"
 STRICT = "KVPLAN_STRICT"
 NONE: Mapping[str, str] = MappingProxyType({})
 # Seconds of a lease that ends neither with one counted pause (LONGEST_PAUSE) nor between two renewals of decode.
-SHORTEST_LEASE = 2.0
+SHORTEST_LEASE = 3.0
 # Keys of other connectors that have another name here, each with that name.
 RENAMED = {"kv_lease_duration": "lease_s", "decoder_kv_blocks_ttl": "lease_s"}
 
@@ -294,16 +294,15 @@ def _hosts(name: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _seconds(name: str, value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6:
+def _seconds(name: str, value: object, least: float = 1e-9, allowed: str = "seconds above 0") -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and least <= value < 1e6:
         return float(value)
-    raise _wrong_value(name, value, "seconds above 0")
+    raise _wrong_value(name, value, allowed)
 
 
 def _lease(name: str, value: object) -> float:
-    if (seconds := _seconds(name, value)) >= SHORTEST_LEASE:
-        return seconds
-    raise _wrong_value(name, value, f"{SHORTEST_LEASE:g} seconds or more: a second without a core counts against it")
+    least = f"{SHORTEST_LEASE:g} seconds or more: a second without a core counts against it"
+    return _seconds(name, value, SHORTEST_LEASE, least)
 
 
 def _options(name: str, value: object) -> Mapping[str, str]:

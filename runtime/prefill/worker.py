@@ -162,7 +162,8 @@ class PrefillWorker(OwnedWorker):
     def decline(self, request: str) -> None:
         """Refuse a request that is not held and never will be: decode workers that ask for it get WithdrawnError.
 
-        A worker that drains refuses such claims by itself. Raises HandleError if it is held, BadRequestError.
+        A worker that drains refuses such claims by itself. Raises HandleError if it is held, or if `released` has not
+        reported it yet, and BadRequestError.
         """
         check_id(request)
         self.half.check_open()

@@ -11,7 +11,7 @@ from kvplan.runtime.ops.metrics import MessageKind
 
 # Engine runs, each with one plan, that may read one request.
 MOST_RUNS = 8
-# Before all time: the end of a promise that its claimant ended, of a hold that ends at once, and of what never was.
+# Before all time: the end of a promise that its claimant ended, and of a hold that ends at once.
 LONG_AGO = -math.inf
 
 

@@ -35,9 +35,9 @@ NOBODY = "", ""
 
 
 class PastHold(NamedTuple):
-    """A hold that has ended."""
+    """A hold that has ended. It has no `number` if the request was declined, and never held."""
 
-    number: int
+    number: int | None
     reason: LossReason
     finished_runs: frozenset[tuple[str, str]]
 
@@ -53,8 +53,8 @@ class Released:
 class Leases:
     """The holds of a prefill worker. Times are seconds of one clock.
 
-    `past` are the last 65,536 holds that ended, by request. `uncollected` are requests whose blocks are free, and no
-    caller knows of that yet: they cannot be held again.
+    `past` are the last 65,536 holds that ended, and requests that were declined, by request. `uncollected` are requests
+    whose blocks are free, and no caller knows of that yet: they cannot be held again.
 
     Only `end_due` ends holds by time, so that none ends before its renewal is read. If the clock jumps forward, leases
     end early, and `done` returns that the hold has not lasted.
@@ -173,11 +173,9 @@ class Leases:
             self._update(hold)
 
     def decline(self, request: str) -> None:
-        """Refuse claims of a request that is not held, as if it had been withdrawn. Raises HandleError if it is."""
-        if request in self._holds:
-            raise HandleError(f"request {request} cannot be declined: it is held")
-        self._remember(Hold(request, self._next, LONG_AGO, withdrawn=True))
-        self._next += 1
+        """Refuse claims of a request that will not be held. Raises HandleError if it is, or is not yet `collected`."""
+        self._check_free(request)
+        self._remember(request, PastHold(None, LossReason.WITHDRAWN, frozenset()))
 
     def end_due(self, heard_until: float) -> None:
         """End the holds that are due by `heard_until`. The caller has read every message that came until then."""
@@ -208,8 +206,7 @@ class Leases:
 
     def _add(self, request: str, lease_end: float) -> Hold:
         """Add a hold. Raises what `hold` raises."""
-        if request in self._holds or request in self.uncollected:
-            raise HandleError(f"request {request} is held: hold it again when released() has reported it")
+        self._check_free(request)
         if self.occupied() >= self._most:
             raise LimitedError(f"{self._most} requests are held, or not yet taken from released(): no more may be")
         hold = self._holds[request] = Hold(request, self._next, lease_end)
@@ -217,6 +214,10 @@ class Leases:
         self.past.pop(request, None)
         self._update(hold)
         return hold
+
+    def _check_free(self, request: str) -> None:
+        if request in self._holds or request in self.uncollected:
+            raise HandleError(f"request {request} is held: use its name again when released() has reported it")
 
     def _kept(self, request: str, number: int) -> Hold | None:
         """Return the request's hold, if it has this number."""
@@ -240,18 +241,19 @@ class Leases:
 
     def _end(self, hold: Hold) -> None:
         del self._holds[hold.request]
-        self._ended.append(_lost(hold.request, self._remember(hold)))
+        past = PastHold(hold.number, hold.reason, frozenset(hold.finished_runs))
+        self._remember(hold.request, past)
+        self._ended.append(_lost(hold.request, past))
         self.uncollected[hold.request] = None
         if len(self._timers) > 1024 + 4 * len(self._holds):
             self._timers = [(hold.next_look, name) for name, hold in self._holds.items() if hold.next_look < math.inf]
             heapq.heapify(self._timers)
 
-    def _remember(self, hold: Hold) -> PastHold:
-        self.past[hold.request] = past = PastHold(hold.number, hold.reason, frozenset(hold.finished_runs))
-        self.past.move_to_end(hold.request)
+    def _remember(self, request: str, past: PastHold) -> None:
+        self.past[request] = past
+        self.past.move_to_end(request)
         if len(self.past) > REMEMBERED:
             self.past.popitem(last=False)
-        return past
 
 
 def checked_lease(seconds: object) -> float:
@@ -271,8 +273,8 @@ def _refused(
     if hold is None:
         return MessageKind.UNKNOWN, _lost(request, hold).text
     if hold.number != number:
-        text = f"request {request} was read under hold {number}, and is now hold {hold.number}: read again"
-        return MessageKind.STALE, text
+        held = f"request {request} was read under hold {number}, and is now hold {hold.number}: read again"
+        return MessageKind.STALE, held if isinstance(hold, Hold) else _lost(request, hold).text
     if isinstance(hold, PastHold):
         again = claimant.run_and_plan in hold.finished_runs
         return MessageKind.DUPLICATE if again else MessageKind.LATE, _lost(request, hold).text
@@ -292,7 +294,9 @@ def _lost(request: str, hold: Hold | PastHold | None) -> Lost:
         return Lost(request, LossReason.WITHDRAWN, f"the prefill engine has withdrawn request {request}")
     given_up = hold.reason is LossReason.WITHDRAWN
     advice = "ask another engine, or compute it" if given_up else "have it held again, and ask again"
-    return Lost(request, hold.reason, f"hold {hold.number} of request {request} has ended ({hold.reason}): {advice}")
+    ended = f"hold {hold.number} of request {request} has ended ({hold.reason})"
+    declined = f"the prefill engine has declined request {request}"
+    return Lost(request, hold.reason, f"{declined if hold.number is None else ended}: {advice}")
 
 
 def _state(hold: Hold) -> HoldState:

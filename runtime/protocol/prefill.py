@@ -77,7 +77,7 @@ class PrefillCore:
         state = self.state
         again, at_once = self.leases.past.get(request) is not None, whole or tokens is None
         if again and at_once and tables is None:
-            text = f"request {request} was held before, and decode may still name its old blocks"
+            text = f"request {request} was held or declined before, and decode may still name old blocks"
             raise HandleError(f"{text}: give its tables, or another name")
         hold = self.leases.hold(request, state.now)
         source = SourceRequest(request, hold, tokens, tables, again, note, ready=int(ready and at_once))

@@ -129,7 +129,7 @@ def test_the_wrong_order(worker: PrefillWorker) -> None:
     worker.hold("whole")
     with pytest.raises(errors.BadRequestError, match="held as a whole"):
         worker.offer("whole", (0, 4))
-    with pytest.raises(errors.HandleError, match="cannot be declined: it is held"):
+    with pytest.raises(errors.HandleError, match="is held: use its name again when"):
         worker.decline("whole")
     worker.open("r", (0, 8))
     with pytest.raises(errors.HandleError):

@@ -192,7 +192,7 @@ def test_what_has_ended_is_promised_and_confirmed_no_more() -> None:
     assert not leases.lasts("r", number)
     assert finish(leases, number, A0)[0]
     assert reason(leases.claim("r", A0, TWO, 31)) is LossReason.EXPIRED
-    with pytest.raises(HandleError, match="is held: hold it again when"):
+    with pytest.raises(HandleError, match="is held: use its name again when"):
         leases.hold("r", 32)
     leases.withdraw("r")
     assert freed(leases) == [Released("r", "expired")]
@@ -211,6 +211,22 @@ def test_held_again_only_when_the_release_was_reported() -> None:
     assert leases.claim("r", A0, TWO, 1) == Claimed("r", again)
     assert leases.done("r", number, A0, TWO)[0] == "stale"
     assert Leases(1, first=7).hold("r", 0) == 7
+
+
+def test_what_is_declined_was_never_held() -> None:
+    """A late Done of an earlier hold of the name is not told of a hold that there is not."""
+    leases, number = claimed(A0, A1)
+    with pytest.raises(HandleError, match="request r is held"):
+        leases.decline("r")
+    finish(leases, number, A0, A1)
+    with pytest.raises(HandleError, match="reported"):
+        leases.decline("r")
+    freed(leases)
+    leases.decline("r")
+    assert (leases.held(), freed(leases)) == (0, [])
+    text = "the prefill engine has declined request r: ask another engine, or compute it"
+    assert leases.done("r", number, A0, TWO) == ("stale", text)
+    assert leases.claim("r", A0, TWO, 1) == Lost("r", LossReason.WITHDRAWN, text)
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

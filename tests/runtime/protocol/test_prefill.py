@@ -138,7 +138,7 @@ def test_a_name_is_not_held_again_for_other_blocks(bench: Bench) -> None:
     bench.hold()
     bench.withdraw()
     bench.tell(bench.core.leases.collected, ("r",))
-    with pytest.raises(errors.KvplanError, match="may still name its old blocks"):
+    with pytest.raises(errors.KvplanError, match="may still name old blocks"):
         bench.tell(bench.core.hold, "r", None, None, ready=True)
     bench.hold(tables=blocks(6, 7, 8))
     assert "has other blocks" in lost(bench.claim(A, told=HERE), wire.LossReason.UNLIKE)

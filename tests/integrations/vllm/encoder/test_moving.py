@@ -139,14 +139,14 @@ def test_an_encode_engine_that_cannot_be_told_is_logged(tmp_path: Path, caplog: 
 
 
 def test_a_hold_that_nobody_comes_for_ends(tmp_path: Path) -> None:
-    with engines(tmp_path, "encode", lease_s=2) as (encode,):
+    with engines(tmp_path, "encode", lease_s=3) as (encode,):
         encode.encode(request("r", ITEMS))
         assert encode.held()
         until(lambda: not encode.held())
 
 
 def test_an_item_that_is_held_no_more_is_encoded_again(tmp_path: Path) -> None:
-    with engines(tmp_path, "encode", "prefill", lease_s=2, hold_s=0.3) as (encode, prefill):
+    with engines(tmp_path, "encode", "prefill", lease_s=3, hold_s=0.3) as (encode, prefill):
         (params,) = encode.encode(request("r", ITEMS))
         until(lambda: not encode.held())
         assert encoded_here(prefill, request("r", ITEMS, params))
