@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -318,25 +319,26 @@ def _cost_length(needs: Collection[Needs]) -> CostLength:
 
 
 def costs(plan: Plan, lengths: Mapping[str, CostLength]) -> Iterator[Fact]:
-    """The descriptors and bytes of the busiest decode worker by cache, for a plan that pulls.
+    """The descriptors of the busiest decode worker and bytes of the busiest worker, by cache, for a plan that pulls.
 
-    Decode workers move at the same time: the busiest one decides how long a transfer takes.
+    Workers move at the same time: the one that posts, receives or sends most decides how long a transfer takes.
     """
-    moved: dict[tuple[str, str], dict[int, tuple[int, int]]] = {}
+    moved: dict[tuple[str, str], tuple[Counter[int], Counter[tuple[str, int]]]] = {}
     ends = lru_cache(partial(ends_of, plan))
     needs = {pair.name: pair.needs for pair in plan.pairs}
     states = {pair.name for pair in plan.pairs if group_named(plan.decode, pair.decode).store == "state"}
     for worker, read in ((worker, read) for worker, reads in enumerate(plan.reads) for read in reads):
         length = lengths[read.cache]
         per = "request" if read.pair in states else str(length)
-        workers = moved.setdefault((read.cache, f"per worker and {per}"), {})
+        posted, sizes = moved.setdefault((read.cache, f"per worker and {per}"), (Counter(), Counter()))
         inputs = ends(length.tokens_of(needs[read.pair]))(worker, read)
-        (descriptors, size), more = workers.get(worker, (0, 0)), pulled(read.table, inputs)
-        workers[worker] = descriptors + more[0], size + more[1]
-    for (name, per), workers in moved.items():
-        descriptors, size = map(max, zip(*workers.values(), strict=True))
-        yield Fact(Subject("DESCRIPTORS", name=name, word=per, unit="descriptors"), descriptors)
-        yield Fact(Subject("MOVED_BYTES", name=name, word=per, unit="B"), size)
+        descriptors, size = pulled(read.table, inputs)
+        posted[worker] += descriptors
+        sizes["decode", worker] += size
+        sizes["prefill", read.worker] += size
+    for (name, per), (posted, sizes) in moved.items():
+        yield Fact(Subject("DESCRIPTORS", name=name, word=per, unit="descriptors"), max(posted.values()))
+        yield Fact(Subject("MOVED_BYTES", name=name, word=per, unit="B"), max(sizes.values()))
 
 
 def gathered(found: Iterable[Fact]) -> dict[Subject, dict[int | None, Value]]:

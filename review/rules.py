@@ -188,7 +188,7 @@ TABLE = (
     DiffRule("DESCRIPTORS", COST,
              "The busiest decode worker posts more or fewer descriptors for 1,024 tokens or more, or for one state."),
     DiffRule("MOVED_BYTES", COST,
-             "The busiest decode worker moves more or fewer bytes for 1,024 tokens or more, or for one state."),
+             "The busiest worker of either side moves more or fewer bytes for 1,024 tokens or more, or for one state."),
 )  # fmt: skip
 RULES = {rule.id: rule for rule in TABLE}
 # The rules that fail by default: running engines may notice these changes.

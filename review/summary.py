@@ -23,7 +23,7 @@ from kvplan.review.review import PairReview, RefusedPair, Review
 from kvplan.review.rules import MEANINGS, RULES, Category, RolloutVerdict
 from kvplan.review.verdict import named, plain
 
-COST = "COST of the busiest decode worker of each pair"
+COST = "COST of the busiest worker of each pair"
 UNCOMPARED = "layout files were not compared: give --layouts DIR to see the changed key"
 EXPLAIN = "`kvplan explain RULE` says what a rule means and what to do."
 # The cause if no rule reports one, by whether only texts change.

@@ -148,6 +148,12 @@ def test_fewer_decode_workers_cost_more_and_more_do_not(workers: int, grows: boo
     assert any(cost.share and cost.share > 0 for cost in costs) == grows
 
 
+def test_a_prefill_worker_that_sends_each_head_twice_costs_more() -> None:
+    """More decode workers than heads: each reads less than before, but prefill sends all of it twice."""
+    (cost,) = of("MOVED_BYTES", changes(plan("tp=1", "tp=8"), plan("tp=1", "tp=16")))
+    assert (cost.before, cost.after) == (2 * 4 * 128 * 2 * 32 * 1024 * 2, 2 * 4 * 128 * 2 * 32 * 1024 * 4)
+
+
 def cost_of(before: Needs, after: Needs) -> tuple[str, float, float]:
     """The word of MOVED_BYTES if the needs of a pair change, and the tokens that move before and after."""
     of_one_token = 2 * 4 * 128 * 2 * 32

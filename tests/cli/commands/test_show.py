@@ -75,7 +75,7 @@ def test_a_change_has_both_plans(tmp_path: Path) -> None:
     assert (said["before"]["sides"][1]["side"], said["plan"]["sides"][1]["side"]) == ("tp=2", "tp=4")
     assert said["change"]["verdict"].startswith("Only decode changes.")
     blocks = dict(said["change"]["blocks"])
-    assert list(blocks) == ["CAUSE", "WHAT FOLLOWS", "COST of the busiest decode worker of each pair"]
+    assert list(blocks) == ["CAUSE", "WHAT FOLLOWS", "COST of the busiest worker of each pair"]
     assert ["OPTION", "tp: 2 → 4"] in blocks["CAUSE"]
     assert len(blocks["WHAT FOLLOWS"]) < 12, "what follows from others is no line of its own"
 
