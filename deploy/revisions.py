@@ -100,6 +100,20 @@ def git(folder: Path, *words: str) -> str:
     return os.fsdecode(_run(folder, *words))
 
 
+def same_repository(one: Path, other: Path) -> bool:
+    """Return whether two paths are in one repository, maybe in different work trees of it."""
+    try:
+        found = {_common_folder(path) for path in (one, other)}
+    except (subprocess.CalledProcessError, OSError):
+        return False
+    return len(found) == 1
+
+
+def _common_folder(path: Path) -> Path:
+    near = _nearest_folder(path)
+    return (near / git(near, "rev-parse", "--git-common-dir").rstrip("\n")).resolve()
+
+
 def _nearest_folder(path: Path) -> Path:
     """Return the closest directory that exists, at a path or above it."""
     named = path.resolve()

@@ -14,7 +14,7 @@ from kvplan.compiler.errors import BadInput, CompileError
 from kvplan.deploy import jobs, plans
 from kvplan.deploy.first import is_first
 from kvplan.deploy.plan_index import entry_of
-from kvplan.deploy.revisions import listed
+from kvplan.deploy.revisions import listed, same_repository
 from kvplan.dsl.files.folders import SUFFIXES, folder_files, is_hidden, is_layout_text
 from kvplan.dsl.library import load
 from kvplan.dsl.named import is_layout_file, model_files
@@ -184,13 +184,16 @@ def _entries(files: Mapping[str, PlanFile]) -> tuple[IndexEntry, ...]:
 def _layouts(old: str, new: str, models: Sequence[Path], folders: Sequence[Path]) -> list[LayoutChange]:
     """The changed keys of layout files between two revisions, or a revision and the working tree.
 
-    A path is left out if only one of them has files there: git does not track an installed kvplan, for example.
+    A path is left out if only one of them has files there: git does not track an installed kvplan, for example. The
+    shipped files count only in the repository of the plans: the revision is another one in a clone of kvplan.
     """
     revisions = [plans.revision(name) for name in (old, new)]
+    place = Path(plans.place(old, new)[1])
     if revisions[0] == revisions[1]:
         return []
     with as_file(files("kvplan.layouts")) as shipped:
-        every = [*folders, shipped.resolve(), *models]
+        ours = [shipped.resolve()] if same_repository(shipped, place) else []
+        every = [*folders, *ours, *models]
         read = [[dict(_read(path, revision)) for revision in revisions] for path in every]
     both = [texts for texts in read if all(texts)]
     return layout_changes(*(dict(ChainMap(*texts)) for texts in zip(*both, strict=True))) if both else []

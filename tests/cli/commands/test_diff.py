@@ -997,6 +997,26 @@ def test_compile_options_that_change_no_bytes_say_so(repository: Path) -> None:
         assert "The same bytes move: a restart for this alone gains nothing" in said
 
 
+def test_a_clone_of_kvplan_has_other_revisions(
+    repository: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kind that kvplan changed in its newest commit is no cause of what changed in the newest commit here."""
+    clone, here = tmp_path_factory.mktemp("clone"), Path.cwd()
+    monkeypatch.chdir(clone)
+    git("init", "-q")
+    for sink in (0, 4):
+        Path("gqa.yaml").write_text(f"kvplan: 1\nkind: gqa\ntitle: Keys\nparams: {{sink: {{default: {sink}}}}}\n")
+        git("add", ".")
+        git("commit", "-qm", "kind")
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("kvplan.review.sources.files", lambda _: clone)
+    edit("decode: [tp=2]", "decode: [tp=4]", "deploy.yaml")
+    compiled()
+    git("commit", "-qam", "four")
+    said = run("diff", "git:HEAD~1:plans", "git:HEAD:plans")
+    assert (said.exit_code, "gqa.yaml" in said.output) == (1, False)
+
+
 def test_two_revisions_need_one_path(repository: Path) -> None:
     edit("decode: [tp=2]", "decode: [tp=4]", "deploy.yaml")
     compiled()
