@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -38,6 +39,9 @@ PAIRS = [f"prefill: [tp={p}], decode: [tp={d}]" for p in (2, 4) for d in (1, 2)]
 
 
 MADE: dict[str, Compiled] = {}
+# Imported before the function is replaced: they would keep the replacement, for the tests of other files, too.
+for user in ("compiler.explain.advise", "compiler.explain.matrix", "doctor.examine"):
+    import_module(f"kvplan.{user}")
 
 
 @pytest.fixture(autouse=True)
