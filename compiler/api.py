@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kvplan.compiler import digests as digest
 from kvplan.compiler.bind.bind import bind, held_as
 from kvplan.compiler.bound import BoundSide
-from kvplan.compiler.compat import check_pair
+from kvplan.compiler.compat import Files, check_pair
 from kvplan.compiler.cost.cost import PlanCost, plan_cost
 from kvplan.compiler.cost.limit import check_spans
 from kvplan.compiler.cost.strategy import staged, with_strategies
@@ -78,7 +78,7 @@ def compile_pair(
         *warnings_of(library, found, [side.engine for side in sides_of]),
     )
     layers = stored_layers(found, {cache.name for side in sides_of for cache in side.caches})
-    return compile_bound(*sides_of, options, found.title, extra, doubts, profile, layers)
+    return compile_bound(*sides_of, options, found.title, extra, doubts, profile, layers, (library, found))
 
 
 def warnings_of(library: Library, model: Model, engines: Sequence[str]) -> tuple[str, ...]:
@@ -100,14 +100,15 @@ def compile_bound(
     doubts: Sequence[str] = (),
     profile: MachineProfile | None = None,
     layers: str = "",
+    files: Files | None = None,
 ) -> Compiled:
     """Compile two bound sides. A machine's `profile` chooses and costs strategies; by default it is the shipped one.
 
     `extra` are further words of the command that compiles the plan again; the header repeats `doubts` about the model.
-    `layers` says which layers store what.
+    `layers` says which layers store what. The `files` that the sides are bound from make advice better.
     """
     chosen = settled(options or {})
-    skipped = check_pair(prefill, decode)
+    skipped = check_pair(prefill, decode, files)
     for side in (prefill, decode):
         check_rows(side)
     here, there = placed(prefill), placed(decode)

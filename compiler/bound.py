@@ -118,10 +118,9 @@ class BoundSide:
     consecutive (worker i holds item i*n//t) or round_robin (i % n). For t <= n worker i holds [i*n//t, (i+1)*n//t),
     unless shares are listed. `token_shards` workers take turns of `interleave_tokens` tokens of a token cache; 1 means
     that tokens are not divided. `blocks` is the pool's size in logical blocks, None if not given.
-    `absent` are the model's caches that the side does not store, (name, reason). `kept_with` are those that the engine
-    stores as another kind, or not at all, (name, option with which it stores what the model's file says). `stored` are
-    the members of the engine's own groups if the side's text names other tables. `unprobed` are the caches whose page
-    layout comes from the engine's file alone.
+    `absent` are the model's caches that the side does not store, (name, reason). `stored` are the members of the
+    engine's own groups if the side's text names other tables. `unprobed` are the caches whose page layout comes from
+    the engine's file alone.
     """
 
     key: str
@@ -137,7 +136,6 @@ class BoundSide:
     interleave_tokens: int = 1
     blocks: int | None = None
     absent: tuple[tuple[str, str], ...] = ()
-    kept_with: tuple[tuple[str, str], ...] = ()
     stored: tuple[Members, ...] = ()
     unprobed: tuple[str, ...] = ()
 

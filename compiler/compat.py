@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kvplan.compiler.bind.instead import BECAUSE, WHEN
+from kvplan.compiler.bind.bind import bind
+from kvplan.compiler.bind.instead import BECAUSE, WHEN, deciding
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
-from kvplan.compiler.errors import Refused
+from kvplan.compiler.errors import BadInput, Refused
 from kvplan.compiler.paging.rings import check_rings
 from kvplan.compiler.side.text import parse_side
 from kvplan.compiler.words import needed as wanted
 from kvplan.dsl.lang.functions import given_words
+from kvplan.dsl.text.diagnostics import as_written
 from kvplan.plan.types import Needs
 
+if TYPE_CHECKING:
+    from kvplan.dsl.library import Library
+    from kvplan.dsl.schema.model import Model
+
+# Sides are bound from these.
+Files = tuple["Library", "Model"]
 SAME_FILES = "bind both sides from the same layout files"
-KEEP = "give {} {}, if its engine {} runs so"
 PAGED = frozenset({"kernel_block", "kernel_page"})
 
 
 @dataclass(frozen=True, slots=True)
 class CachePair:
-    """One cache as the two sides have it. `given` are the keys in either side's text, without mesh axes.
-    `beside` are values that do not change what is stored: mesh axes, and the blocks and pages of kernels.
-    With `unlike_engines` one engine may lack a value of the other's option. `kept` says what to set so that a side
-    stores the kind of the model's file."""
+    """One cache as the two sides have it; with `files` an option is named only if it changes what is stored."""
 
     prefill: BoundCache
     decode: BoundCache
-    given: Sequence[str]
-    beside: frozenset[str]
-    unlike_engines: bool
-    kept: str
+    sides: tuple[BoundSide, BoundSide]
+    files: Files | None
 
     def values(self, name: str) -> tuple[object, object]:
         return self.prefill.env.get(name), self.decode.env.get(name)
@@ -42,31 +44,45 @@ class CachePair:
         If there are none, return options that only one side gives, with the other's default as their value, or else
         all with different values. Values stand in the order in which they need each other, options before parameters.
         """
-        both = [name for name in self.prefill.env if name in self.decode.env and name not in self.beside]
-        words = given_words(both)
+        # Mesh axes, and the blocks and pages of kernels, do not change what is stored.
+        beside = PAGED.union(axis for side in self.sides for axis, _ in side.sizes)
+        both = [name for name in self.prefill.env if name in self.decode.env and name not in beside]
+        words, given = given_words(both), sorted({key for side in self.sides for key in parse_side(side.key)})
         plain = [name for name in both if name not in words.values()]
         found = [name for name in plain if len(set(self.values(name))) > 1]
-        one_sided = [n for n in self.given if n in plain and n not in found and len({*self.values(words[n])}) > 1]
-        named = [name for name in self.given if name in found]
+        one_sided = [n for n in given if n in plain and n not in found and len({*self.values(words[n])}) > 1]
+        named = [name for name in given if name in found]
         sources = [n for i, n in enumerate(found) if self.values(n) in map(self.values, {*found[i + 1 :]} - {*named})]
         return [name for name in named if name in sources] or one_sided or named or sources[:1] or found
 
     def remedy(self) -> str:
         """Return what to set so that both sides store the same."""
-        if self.kept and self.prefill.kind != self.decode.kind:
-            return self.kept
-        names = self.differing()
+        prefill, decode = self.sides
+        names = [name for name in self.differing() if self._matters(name)]
+        if not names or self.prefill.kind != self.decode.kind:
+            each = ((prefill, "prefill", self.decode), (decode, "decode", self.prefill))
+            if told := next(filter(None, (_equal(self.files, *one) for one in each)), ""):
+                return told
         if len(names) != 1:
             return f"give both sides the same {' and '.join(names)}" if names else SAME_FILES
         one, other = (f"{names[0]}={value}" for value in self.values(names[0]))
         if one == other:
             return f"give both sides {one}, or neither of them"
-        return f"give both sides {one}, or both {other}{', whichever both engines have' if self.unlike_engines else ''}"
+        either = "" if prefill.engine == decode.engine else ", whichever both engines have"
+        return f"give both sides {one}, or both {other}{either}"
+
+    def _matters(self, name: str) -> bool:
+        """Return whether one side stores something else with the other's value of an option."""
+        one, other = self.values(name)
+        (here, there), files = self.sides, self.files
+        changed = ((here, self.prefill, other), (there, self.decode, one))
+        return files is None or any(_with(files, s, c.name, name, v) not in ((), c.tensors) for s, c, v in changed)
 
 
-def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
+def check_pair(prefill: BoundSide, decode: BoundSide, files: Files | None = None) -> tuple[str, ...]:
     """Return the optional caches that one side lacks; a transfer skips them.
 
+    The `files` that the sides are bound from make advice better.
     Raises Refused (C119, C120, C130..C134, C136, C137).
     """
     if prefill.model != decode.model:
@@ -77,32 +93,46 @@ def check_pair(prefill: BoundSide, decode: BoundSide) -> tuple[str, ...]:
     ours = {cache.name: cache for cache in decode.caches}
     skipped = tuple(sorted(theirs.keys() ^ ours.keys()))
     for name in skipped:
-        _check_skipped(name, *((prefill, decode) if name in theirs else (decode, prefill)), name in theirs)
+        _check_skipped(files, name, *((prefill, decode) if name in theirs else (decode, prefill)), name in theirs)
     if not ours.keys() & theirs.keys():
         raise Refused("C136", "the two sides have no cache in common: nothing would move", _in_common(prefill, decode))
-    mesh = {**dict(prefill.sizes), **dict(decode.sizes)}
-    given = {**parse_side(prefill.key), **parse_side(decode.key)}
-    words, beside = sorted(given.keys() - mesh.keys()), PAGED.union(mesh)
     for name in sorted(ours.keys() & theirs.keys()):
         _check_needs(theirs[name], ours[name])
-        kept = _kept(name, prefill, "prefill") or _kept(name, decode, "decode")
-        _check_cache(CachePair(theirs[name], ours[name], words, beside, prefill.engine != decode.engine, kept))
+        _check_cache(CachePair(theirs[name], ours[name], (prefill, decode), files))
     return skipped
 
 
-def _kept(name: str, side: BoundSide, role: str) -> str:
-    option = dict(side.kept_with).get(name)
-    return KEEP.format(role, option, side.engine) if option else ""
+def _equal(files: Files | None, side: BoundSide, role: str, wanted: BoundCache) -> str:
+    """Return what to give a side so that its engine stores a cache as `wanted`; empty if nothing is known."""
+    if files is None:
+        return ""
+    library, model = files
+    for name, value in deciding(library.engine(side.engine), model.caches[wanted.name].kind):
+        if _with(files, side, wanted.name, name, value) == wanted.tensors:
+            return f"give {role} {name}={value}, if its engine {side.engine} runs so"
+    return ""
 
 
-def _check_skipped(name: str, holder: BoundSide, other: BoundSide, read: bool) -> None:
+def _with(files: Files, side: BoundSide, cache: str, option: str, value: object) -> tuple[BoundTensor, ...]:
+    """Return the tensors of a cache on a side with an option; none if the side would be refused."""
+    given = {**parse_side(side.key), option: as_written(value)}
+    try:
+        made = bind(*files, ",".join(f"{key}={word}" for key, word in given.items()))
+    except (BadInput, Refused):
+        return ()
+    return next((each.tensors for each in made.caches if each.name == cache), ())
+
+
+def _check_skipped(files: Files | None, name: str, holder: BoundSide, other: BoundSide, read: bool) -> None:
     """Refuse (C131) a cache that one side lacks, unless it is optional. `read`: prefill has the cache."""
-    if all(cache.optional for cache in holder.caches if cache.name == name):
+    held = next(cache for cache in holder.caches if cache.name == name)
+    if held.optional:
         return
     has, lacks = ("prefill", "decode") if read else ("decode", "prefill")
     why = dict(other.absent).get(name, "")
     said = f"{has} stores the cache {name!r}, {lacks} does not" + (f" ({why})" if why else "")
-    raise Refused("C131", said, _kept(name, other, lacks) or _to_store(why))
+    kept = _equal(files, other, lacks, held) if why.startswith(BECAUSE) else ""
+    raise Refused("C131", said, kept or _to_store(why))
 
 
 def _to_store(why: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvplan.compiler.api import compile_bound, faster, path, side_of
 from kvplan.compiler.bind.bind import bind
-from kvplan.compiler.bind.instead import stored_values
+from kvplan.compiler.bind.instead import deciding, stored_values
 from kvplan.compiler.bind.key import is_usual
 from kvplan.compiler.bind.mesh import mesh_sizes
 from kvplan.compiler.bind.require import applied
@@ -24,6 +24,7 @@ from kvplan.dsl.files.engine_kinds import DECODES, WHOLE
 from kvplan.dsl.lang.evaluate import evaluate, filled
 from kvplan.dsl.lang.nodes import Value
 from kvplan.dsl.schema.engine import Engine
+from kvplan.dsl.schema.fields import placeholders
 from kvplan.dsl.schema.model import CHECKPOINT, Model
 from kvplan.dsl.schema.serve import Serve, Setting
 from kvplan.dsl.text.diagnostics import as_written
@@ -101,8 +102,8 @@ def _stored(side: ExaminedSide) -> object:
 def describe_examined(side: ExaminedSide, part: str) -> Plain:
     """Return a side with its groups and its engine's settings, or with its refusal.
 
-    `part` is the engine's role: prefill, decode or both. `connector_error` is with which its connector would stop it.
-    `start` is None if it would, or if there is no connector.
+    `part` is the engine's role: prefill, decode or both. `connector_error` is the error with which the connector would
+    stop the engine. `start` is None if it would, or if there is no connector.
     """
     error = connector_error(side, part)
     head = {"connector_error": error, "part": part, "engine": side.engine.name, "versions": side.engine.versions}
@@ -121,9 +122,13 @@ def describe_examined(side: ExaminedSide, part: str) -> Plain:
 
 
 def _smaller(side: ExaminedSide, kept: Side) -> Iterator[str]:
-    """Yield a note on each option that is not given, and with which what the file says is stored in fewer bytes."""
-    options = dict.fromkeys(option for _, option in side.bound.kept_with) if side.bound else ()
-    for option in (each for each in options if each.partition("=")[0] not in parse_side(side.text)):
+    """Yield a note for each missing option with which the engine would store fewer bytes."""
+    caches = side.bound.caches if side.bound else ()
+    kinds = ((cache.kind, side.model.caches[cache.name].kind) for cache in caches)
+    options = [each for stored, kind in kinds if stored != kind for each in deciding(side.engine, kind)]
+    given = parse_side(side.text)
+    found = dict.fromkeys(f"{name}={value}" for name, value in options if name not in given)
+    for option in found:
         other = examined(side.library, side.model, f"{side.text},{option}")
         few, many = (_token_bytes(each) for each in (side_of(other.bound)[0] if other.bound else kept, kept))
         if few < many:
@@ -163,7 +168,8 @@ def _never(side: ExaminedSide, serve: Serve) -> list[str]:
         cache.kind for cache in side.model.caches.values() if not cache.when and cache.kind not in side.engine.instead
     ]
     kinds = {*own, *(side.library.kind(kind).store for kind in own)}
-    return [str(rule.say) for rule in serve.require if not rule.that.names and kinds & {*rule.kinds}]
+    rules = (rule for rule in serve.require if not rule.that.names and kinds & {*rule.kinds})
+    return [str(r.say) for r in rules if not placeholders(r.say) and evaluate(r.that, {}) is not True]
 
 
 def _broken(side: ExaminedSide, serve: Serve, part: str) -> list[str]:
@@ -203,7 +209,9 @@ def describe_way(prefill: ExaminedSide, decode: ExaminedSide) -> Plain:
     if prefill.bound is None or decode.bound is None:
         return {"works": False, "error": refusal(prefill.refusal or decode.refusal)}
     try:
-        compiled = compile_bound(prefill.bound, decode.bound, title=prefill.model.title)
+        compiled = compile_bound(
+            prefill.bound, decode.bound, title=prefill.model.title, files=(prefill.library, prefill.model)
+        )
     except Refused as error:
         return {"works": False, "error": refusal(error)}
     plan = compiled.plan

@@ -81,8 +81,7 @@ def _bound(library: Library, model: Model, text: str) -> BoundSide:
     unprobed = tuple(cache.name for cache in found.side.caches if cache.kind not in engine.probed.kinds)
     text = ",".join((*prefix, key))
     missing = tuple(sorted({**kept.dropped, **why}.items()))
-    kept_with = tuple(sorted(kept.kept_with.items()))
-    return replace(found.side, key=text, notes=notes, absent=missing, kept_with=kept_with, unprobed=unprobed)
+    return replace(found.side, key=text, notes=notes, absent=missing, unprobed=unprobed)
 
 
 def _paged(library: Library, stored_model: StoredModel, engine: Engine, given: Mapping[str, str]) -> Paged:

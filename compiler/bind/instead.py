@@ -30,16 +30,12 @@ BECAUSE = "because "
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A cache that an engine stores as `now`, None if it stores none, because `rule` holds for `reason`.
-
-    With the option `kept_with`, empty if there is none, it would store what the model says.
-    """
+    """A cache that an engine stores as `now`, None if it stores none, because `rule` holds for `reason`."""
 
     cache: Cache
     now: Cache | None
     rule: Instead
     reason: str
-    kept_with: str
 
     def note(self, engine: str) -> str:
         """Say what the engine stores instead; empty if only numbers of the kind differ."""
@@ -70,12 +66,6 @@ class StoredModel:
         """Return the caches that the engine does not store, each with the condition that holds."""
         return {each.cache.name: f"{BECAUSE}{each.rule.when.text}" for each in self.replaced if each.now is None}
 
-    @property
-    def kept_with(self) -> dict[str, str]:
-        """Return the option with which the engine stores what the file says, for each cache of another kind."""
-        other = (each for each in self.replaced if each.now is None or each.now.kind != each.cache.kind)
-        return {str(each.cache.name): each.kept_with for each in other if each.kept_with}
-
 
 def as_stored(library: Library, engine: Engine, model: Model, given: Mapping[str, str]) -> StoredModel:
     """Return `model` with its caches replaced by the kinds that the engine stores instead. Raises Refused (C110)."""
@@ -89,6 +79,12 @@ def as_stored(library: Library, engine: Engine, model: Model, given: Mapping[str
     now = {name: found[name].now if name in found else cache for name, cache in model.caches.items()}
     kept = {name: cache for name, cache in now.items() if cache is not None}
     return StoredModel(model, replace(model, caches=kept), tuple(found.values()))
+
+
+def deciding(engine: Engine, kind: str) -> list[tuple[str, str]]:
+    """Return the options that may decide what an engine stores for a kind, each with each of its values."""
+    asked = {name for rule in engine.instead.get(kind, ()) for name in rule.when.names}
+    return [(name, value) for name in sorted(asked & engine.options.keys()) for value in engine.options[name].values]
 
 
 def stored_values(library: Library, engine: Engine, model: Model, given: Mapping[str, str]) -> Env:
@@ -114,12 +110,10 @@ def _replaced(library: Library, engine: Engine, model: Model, cache: Cache, env:
     _check_given(engine, model, cache, rule, {**exprs, **outer})
     _check(engine, model, rule, exprs, outer)
     reason = _reason(engine, model, rule, env)
-    others = ((n, v) for n in sorted(rule.when.names & engine.options.keys()) for v in engine.options[n].values)
-    kept = (f"{n}={v}" for n, v in others if value_of(rule.when, exprs, {**outer, n: v}) is not True)
     if not rule.kind:
-        return Replaced(cache, None, rule, reason, next(kept, ""))
+        return Replaced(cache, None, rule, reason)
     found = {name: _constant(expr, value_of(expr, exprs, outer)) for name, expr in rule.params.items()}
-    return Replaced(cache, replace(cache, kind=rule.kind, params=found), rule, reason, next(kept, ""))
+    return Replaced(cache, replace(cache, kind=rule.kind, params=found), rule, reason)
 
 
 def _reason(engine: Engine, model: Model, rule: Instead, env: Env) -> str:

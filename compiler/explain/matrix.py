@@ -68,7 +68,7 @@ def matrix(
     chosen, found = settled(options or {}), library.model(model)
     sides = {text: _bound(library, found, text) for text in (*prefills, *decodes)}
     pairs = watched([(p, d) for p in prefills for d in decodes])
-    return tuple(MatrixCell(p, d, _outcome(sides[p], sides[d], chosen)) for p, d in pairs)
+    return tuple(MatrixCell(p, d, _outcome(sides[p], sides[d], chosen, (library, found))) for p, d in pairs)
 
 
 def _bound(library: Library, model: Model, text: str) -> BoundSide | RefusalReason:
@@ -80,14 +80,17 @@ def _bound(library: Library, model: Model, text: str) -> BoundSide | RefusalReas
 
 
 def _outcome(
-    prefill: BoundSide | RefusalReason, decode: BoundSide | RefusalReason, options: Mapping[str, str]
+    prefill: BoundSide | RefusalReason,
+    decode: BoundSide | RefusalReason,
+    options: Mapping[str, str],
+    files: tuple[Library, Model],
 ) -> PairCost | RefusalReason:
     if isinstance(prefill, RefusalReason):
         return prefill
     if isinstance(decode, RefusalReason):
         return decode
     try:
-        compiled = compile_bound(prefill, decode, options)
+        compiled = compile_bound(prefill, decode, options, files=files)
     except (Refused, ProofFailed) as error:
         return _reason(error)
     return cost(compiled.facts)

@@ -65,3 +65,22 @@ def test_a_refused_side_refuses_the_way(library: Library) -> None:
     assert refused["error"]["code"] == "C110"
     assert describe_way(bad, good) == describe_way(good, bad) == {"works": False, "error": refused["error"]}
     assert describe_way(good, good)["works"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (
+            '{for: gqa, that: "false", say: "{dim} elements are not moved"}',
+            "128 elements are not moved",
+        ),
+        ('{for: gqa, that: "false", say: no keys are moved}', "no keys are moved"),
+        ('{for: gqa, that: "true", say: no keys are moved}', ""),
+    ],
+)
+def test_a_limit_on_every_side_is_told_once_with_its_numbers(tmp_path: Path, rule: str, said: str) -> None:
+    (tmp_path / "own.yaml").write_text(f"{OWN}  require: [{rule}]\n")
+    library = load([tmp_path / "own.yaml"])
+    side = examined(library, library.model("llama-3.1-8b"), "engine=own,tp=1")
+    error = describe_examined(side, "decode")["connector_error"]
+    assert (error["message"] if error else "") == said

@@ -158,6 +158,37 @@ def test_an_option_that_one_engine_lacks_is_asked_of_the_other_side_only(tmp_pat
     assert caught.value.help == "give decode latents=kept, if its engine vllm runs so"
 
 
+def test_a_cache_that_its_own_condition_leaves_out_is_led_back_to_that(tmp_path: Path) -> None:
+    """The engine would store it as another kind, too, which no condition asks for."""
+    draft = "{kind: mla, layers: drafts, latent: 512, rope: 64, nope: 128, when: draft_tokens > 0}"
+    (tmp_path / "toy.yaml").write_text(LATENTS.replace("layers: 2", "layers: 2\ndrafts: 1") + f"  draft: {draft}\n")
+    with pytest.raises(Refused, match="decode does not \\(when draft_tokens > 0") as caught:
+        compile_pair(load([tmp_path / "toy.yaml"]), "toy", "tp=1,latents=heads,draft_tokens=1", "tp=1,latents=heads")
+    assert caught.value.help.startswith("give both sides options with which draft_tokens > 0; ")
+
+
+def test_a_cache_that_an_engine_leaves_out_by_a_number_is_led_back_to_its_condition(tmp_path: Path) -> None:
+    engine = "kvplan: 1\nengine: few\nextends: vllm\ntitle: vLLM\ninstead: {indexer: {when: draft_tokens > 2}}\n"
+    for name, text in (("toy", LATENTS), ("few", engine)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    library = load([tmp_path / "toy.yaml", tmp_path / "few.yaml"])
+    sides = "engine=few,tp=1,latents=kept", "engine=few,tp=1,latents=kept,draft_tokens=3"
+    for pair in (sides, sides[::-1]):
+        with pytest.raises(Refused, match="does not \\(because draft_tokens > 2") as caught:
+            compile_pair(library, "toy", *pair)
+        said = "give both sides options with which draft_tokens > 2 is false"
+        assert (caught.value.code, caught.value.help) == ("C131", said)
+
+
+def test_an_option_that_changes_nothing_of_the_tensor_is_not_named() -> None:
+    """`block` is given on one side only, and another engine decides the record."""
+    with pytest.raises(Refused, match="C133") as caught:
+        compile_pair(load(), "deepseek-v3.2", "engine=sglang,block=64", "index_keys=mxfp4")
+    assert caught.value.help.endswith(
+        "it does not convert them: give decode index_keys=fp8, if its engine vllm runs so"
+    )
+
+
 def test_another_record_is_led_back_to_the_option_that_chose_it(tmp_path: Path) -> None:
     """A parameter that only one of the kinds has is no cause."""
     (tmp_path / "toy.yaml").write_text(LATENTS.replace("dim: 128}", "dim: 128, optional: true}"))
