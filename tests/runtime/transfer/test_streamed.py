@@ -218,6 +218,6 @@ def test_what_is_declined_is_withdrawn(mode: str, early: bool) -> None:
     polled(made, transfer.poll)
     assert isinstance(transfer.error, errors.RequestError)
     assert "was opened for" not in str(transfer.error)
-    assert made.released() == set(), "what was never held is not released"
+    assert [worker.released() for worker in made.prefill] == [[], []], "what was never held is not released"
     counts = [worker.counters.snapshot()["ended_holds"] for worker in made.prefill]
     assert [each["withdrawn"] for each in counts] == [0, 0]  # type: ignore[index, call-overload]
