@@ -34,21 +34,26 @@ HELP = (
 NOT_COMPILED = (
     "a deployment file of a revision is not compiled: give the directory of its plans, git:REVISION:DIRECTORY"
 )
+# What is told a sentence about plans of a revision that engines refuse.
+Warn = Callable[[str], object]
 # The most plans of a directory that an error names.
 FEW = 5
 
 
-def read(text: str, like: str | None = None) -> Mapping[str, str]:
+def read(text: str, like: str | None = None, warn: Warn | None = None) -> Mapping[str, str]:
     """Return texts of plans by path relative to the named place; a single file has the path ''.
 
     `text` is a path, or `git:REVISION:PATH`, or `git:REVISION`, which stands for `like` at that revision; `git:` may
     be left out if no such path exists. A directory has the plans that its index lists, or the index of a directory that
     it lies in; all if there is no index. A file that an index lists has the text that the index pins.
 
+    Nobody can mend a past revision: if `warn` is given, it is told which plans there engines refuse. Those that can be
+    parsed are read nevertheless.
+
     Raises BadInput, also if there are no plans, PlanIndexError and OSError.
     """
     if text.startswith(GIT):
-        return _revision(text, like)
+        return _revision(text, like, warn)
     path = Path(text)
     if path.is_file():
         _check_is_no_index(path, text)
@@ -56,8 +61,8 @@ def read(text: str, like: str | None = None) -> Mapping[str, str]:
         return {"": _listed(text, data, _pin_of(path, _content))}
     if path.is_dir():
         files = {name: (path / name).read_bytes() for name in _names(path)}
-        return _of_directory(files, text, _index_of(path, _content))
-    return _revision(text, like)
+        return _of_directory(files, text, _index_of(path, text, _content))
+    return _revision(text, like, warn)
 
 
 def check_one(text: str) -> None:
@@ -121,15 +126,17 @@ def _names(folder: Path) -> list[str]:
     return [name for name in found if name.endswith(SUFFIXES)]
 
 
-def _index_of(folder: Path, content: Callable[[Path], bytes | None]) -> Mapping[str, str] | None:
+def _index_of(folder: Path, name: str, content: Callable[[Path], bytes | None]) -> Mapping[str, str] | None:
     """Return the pins of the plans in a folder, by path in it, from the closest index in it or above; None without one.
 
-    `content` reads a file, None without it. Raises BadInput if the index lists nothing there, PlanIndexError.
+    `content` reads a file, None without it; errors name the folder `name`.
+
+    Raises BadInput if the index lists nothing there, PlanIndexError.
     """
     here = folder.resolve()
     for above in (here, *here.parents):
         data = content(above / index.NAME)
-        if data is not None and (entries := _entries_of(data, folder, own=above == here)) is not None:
+        if data is not None and (entries := _entries_of(data, name, own=above == here)) is not None:
             paths = {above / one.path: one.sha256 for one in entries}
             found = {path.relative_to(here).as_posix(): pin for path, pin in paths.items() if path.is_relative_to(here)}
             if not found and above != here:
@@ -147,13 +154,13 @@ def _pin_of(file: Path, content: Callable[[Path], bytes | None]) -> str | None:
     here = file.parent.resolve() / file.name
     for above in here.parents:
         data = content(above / index.NAME)
-        entries = _entries_of(data, above, own=False) if data is not None else None
+        entries = _entries_of(data, str(above), own=False) if data is not None else None
         if entries is not None:
             return next((one.sha256 for one in entries if above / one.path == here), None)
     return None
 
 
-def _entries_of(data: bytes, folder: Path, own: bool) -> tuple[index.IndexEntry, ...] | None:
+def _entries_of(data: bytes, folder: str, own: bool) -> tuple[index.IndexEntry, ...] | None:
     """Return the entries of a folder's `own` index, or of one above it; None if the file above is something else."""
     try:
         return index.parse(data, f"{folder}/{index.NAME}")
@@ -163,30 +170,46 @@ def _entries_of(data: bytes, folder: Path, own: bool) -> tuple[index.IndexEntry,
         return None
 
 
-def _of_directory(files: Mapping[str, bytes], name: str, pins: Mapping[str, str] | None) -> Mapping[str, str]:
+def _of_directory(
+    files: Mapping[str, bytes], name: str, pins: Mapping[str, str] | None, warn: Warn | None = None
+) -> Mapping[str, str]:
     """Return the plans among the files of a directory: those that its index lists, or all if there is no index.
 
     Engines load plans by the index, so a plan that it does not list has no effect. Raises BadInput, PlanIndexError.
     """
     if pins is not None:
-        return {path: _listed(f"{name}/{path}", files.get(path), pin) for path, pin in pins.items()}
+        read = {path: _listed(f"{name}/{path}", files.get(path), pin, warn) for path, pin in pins.items()}
+        return {path: text for path, text in read.items() if text}
     every = {path: data for path, data in files.items() if _may_be_plan(path) and is_marked(data)}
     if not every:
         raise BadInput("S021", f"the directory {name!r} has no plans", HELP)
     return {path: as_text(data) for path, data in every.items()}
 
 
-def _listed(name: str, data: bytes | None, pin: str | None) -> str:
-    """Return the text of a plan, which an index lists with its pin if there is one.
+def _listed(name: str, data: bytes | None, pin: str | None, warn: Warn | None = None) -> str:
+    """Return the text of a plan, which an index lists with its pin if there is one; empty for one that `warn` is told.
 
-    Raises PlanIndexError if engines would refuse it.
+    Raises PlanIndexError if engines would refuse it, and `warn` is not given.
     """
-    if data is None:
-        raise PlanIndexError(f"{name} is missing, but {index.NAME} lists it: {index.AGAIN}")
-    if pin is not None and index.pinned(data) != pin:
-        why = f"it was edited, or {index.NAME} is old"
-        raise PlanIndexError(f"{name}: its text differs from the sha256 in {index.NAME}: {why}; {index.AGAIN}")
-    return as_text(data)
+    said = f"{name} is missing, but {index.NAME} lists it" if data is None else ""
+    if data is not None and pin is not None and index.pinned(data) != pin:
+        said = f"{name}: its text differs from the sha256 in {index.NAME}: it was edited, or {index.NAME} is old"
+    if said and warn is None:
+        raise PlanIndexError(f"{said}; {index.AGAIN}")
+    text = as_text(data or b"")
+    if not said or warn is None:
+        return text
+    readable = _is_readable(text, name)
+    warn(f"{said}; it is {'compared as it is' if readable else 'left out of the comparison'}, and engines refuse it")
+    return text if readable else ""
+
+
+def _is_readable(text: str, name: str) -> bool:
+    """Whether a text is a plan, maybe of another format."""
+    try:
+        return bool(parsed(text, name))
+    except PlanFormatError as error:
+        return error.format is not None
 
 
 def _check_is_no_index(path: Path, named: str) -> None:
@@ -201,7 +224,7 @@ def place(text: str, like: str | None) -> tuple[str, str]:
     return named, path if colon else _path_of(like or "")
 
 
-def _revision(text: str, like: str | None) -> Mapping[str, str]:
+def _revision(text: str, like: str | None, warn: Warn | None) -> Mapping[str, str]:
     colon = ":" in text.removeprefix(GIT)
     revision, path = place(text, like)
     if not colon and not path and like:
@@ -221,12 +244,25 @@ def _revision(text: str, like: str | None) -> Mapping[str, str]:
         raise _lacks(revision, path)
     if "" in found:
         pin = _pin_of(Path(path), lambda file: content(revision, file))
-        return {"": _listed(text, found[""].encode(), pin)}
-    pins = _index_of(Path(path), lambda file: content(revision, file))
+        return {"": _listed(text, found[""].encode(), pin, warn)}
     files = {name: text.encode() for name, text in found.items()}
-    if pins is None and not any(map(is_marked, files.values())):
+    has_plans = any(map(is_marked, files.values()))
+    pins = _pins_at(revision, path, warn if has_plans else None)
+    if pins is None and not has_plans:
         raise _lacks(revision, path)
-    return _of_directory(files, f"{revision}:{path}", pins)
+    return _of_directory(files, f"{revision}:{path}", pins, warn)
+
+
+def _pins_at(revision: str, path: str, warn: Warn | None) -> Mapping[str, str] | None:
+    """Return what `_index_of` returns at a revision; None, too, for a damaged index that `warn` is told."""
+    try:
+        return _index_of(Path(path), f"{revision}:{path}", lambda file: content(revision, file))
+    except PlanIndexError as error:
+        said = str(error).removesuffix(index.REMOVE)
+        if warn is None:
+            raise PlanIndexError(f"{said}: compare with another revision, or with the plans on disk") from None
+        warn(f"{said}: all plans beside it are compared, and engines refuse them")
+        return None
 
 
 def _lacks(revision: str, path: str) -> BadInput:

@@ -91,7 +91,8 @@ class PlanMissingError(DigestError):
 class PlanIndexError(KvplanError):
     """The index of a plans directory is missing, damaged or not writable, or a plan differs from it.
 
-    Find out who wrote to the directory, then `kvplan compile DEPLOYMENT -o DIRECTORY`, or pull the plans again.
+    Find out who wrote to the directory. After a merge conflict remove its `index.json`. Then `kvplan compile
+    DEPLOYMENT -o DIRECTORY`, or pull the plans again.
     """
 
     code = "R006"

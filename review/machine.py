@@ -15,7 +15,7 @@ from kvplan.review.judge import Exempt, Judgement, categories
 from kvplan.review.review import PairReview, RefusedPair, Review
 from kvplan.review.rollout import ClassPair, FleetRollout, ModelRollout
 from kvplan.review.rules import RULES, Category
-from kvplan.review.summary import doubts, headline, outcome, refusal
+from kvplan.review.summary import doubts, headline, outcome, refusal, warnings
 from kvplan.review.verdict import verdict, verdict_parts
 
 # An annotation lists at most this many changes of one plan.
@@ -38,6 +38,7 @@ def as_json(review: Review, judgement: Judgement, rollout: FleetRollout | None =
             {"path": one.path, "key": one.key, "before": one.before, "after": one.after} for one in review.layouts
         ],
         "doubts": doubts(review),
+        "damaged": list(review.damaged),
         "refused": refused,
         "missing": [one.title for one in review.missing],
         "plans": [
@@ -55,7 +56,7 @@ def github(review: Review, judgement: Judgement, folder: str, rollout: FleetRoll
     """Annotations: one for the review, and one for the file of each plan, an error if the plan fails."""
     lines = [_annotation("notice", {"title": "kvplan diff"}, _first(review, judgement))]
     lines += [_annotation("error", _at(one), refusal(one)) for one in review.refused]
-    lines += [_annotation("warning", {"title": "kvplan diff"}, f"in doubt: {one}") for one in doubts(review)]
+    lines += [_annotation("warning", {"title": "kvplan diff"}, one) for one in warnings(review)]
     for pair, failing in judgement.pairs:
         listed_changes = failing or pair.changes
         words = {"file": _file(pair, folder), "title": ", ".join(categories(listed_changes))}
@@ -105,8 +106,8 @@ def junit(review: Review, judgement: Judgement, rollout: FleetRollout | None = N
             ElementTree.SubElement(case, "failure", about).text = _whole(pair, failing)
         if rest := tuple(change for change in pair.changes if change not in failing):
             ElementTree.SubElement(case, "system-out").text = _whole(pair, rest)
-    if doubtful := doubts(review):
-        ElementTree.SubElement(suite, "system-err").text = "\n".join(f"in doubt: {one}" for one in doubtful)
+    if told := warnings(review):
+        ElementTree.SubElement(suite, "system-err").text = "\n".join(told)
     if rollout is not None:
         ElementTree.SubElement(suite, "system-out").text = _fleet_text(rollout)
     ElementTree.indent(suites)

@@ -14,7 +14,6 @@ from kvplan.review.rules import RULES, Category
 from kvplan.review.summary import (
     UNCOMPARED,
     cost_hints,
-    doubts,
     headline,
     how_to_accept,
     lacks_layouts,
@@ -24,6 +23,7 @@ from kvplan.review.summary import (
     outcome,
     refusal,
     sections,
+    warnings,
     without_effect,
 )
 from kvplan.review.verdict import VerdictPart, lost_names, verdict_parts
@@ -31,12 +31,12 @@ from kvplan.review.verdict import VerdictPart, lost_names, verdict_parts
 
 def markdown(review: Review, judgement: Judgement, rollout: FleetRollout | None = None) -> str:
     parts, fleet = [f"### Plans: {headline(review)}"], _fleet(rollout) if rollout is not None else ""
+    warned = "\n".join(f"- {_cell(one)}" for one in warnings(review))
     if not review.pairs and not review.refused:
-        return "\n\n".join(filter(None, [*parts, fleet]))
+        return "\n\n".join(filter(None, [*parts, warned, fleet]))
     found = sections(review)
     refused = "\n".join(f"- {_cell(refusal(one))}" for one in review.refused)
-    doubtful = "\n".join(f"- in doubt: {_cell(one)}" for one in doubts(review))
-    parts += [*map(_verdict, verdict_parts(review)), refused, doubtful, _plans(review), _layouts(review)]
+    parts += [*map(_verdict, verdict_parts(review)), refused, warned, _plans(review), _layouts(review)]
     rows = _rows((*found.causes, *found.effects), len(review.changed)) + _rows(found.costs, len(review.costed))
     parts.append(_table(rows))
     parts.append("\n".join(f"- {_cell(note)}" for note in option_notes(review)))

@@ -101,6 +101,8 @@ class Review:
     one_index: bool = False
     # Whether layout files were not compared, because nothing names the user's own ones.
     uncompared: bool = False
+    # What engines refuse among the plans of OLD.
+    damaged: tuple[str, ...] = ()
 
     @property
     def costed(self) -> tuple[PairReview, ...]:

@@ -50,9 +50,12 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
     """
     texts: list[Mapping[str, str]] = []
     refused: list[tuple[str, RefusedJob]] = []
+    damaged: list[str] = []
     for of, name, other in ((OLD, old, new), (NEW, new, old)):
         first = of == OLD and is_first(name, other, compiled=is_layout_file(other))
-        found, problems = ({}, ()) if first else _texts(name, other, layouts, watch)
+        found, problems = (
+            ({}, ()) if first else _texts(name, other, layouts, watch, damaged.append if of == OLD else None)
+        )
         texts.append(found)
         refused += [(of, one) for one in problems]
     _check_counts(old, new, texts)
@@ -60,6 +63,7 @@ def compared(old: str, new: str, layouts: Sequence[Path], indexed: bool = False,
     models = _own_models((old, new), layouts)
     pairs = [_refused(of, *one) for of, one in refused]
     answer = review(before, after, _layouts(old, new, models, layouts), len(same), pairs)
+    answer = replace(answer, damaged=tuple(damaged))
     if answer.new:
         answer = with_costs(answer, {**before, **_of_models(answer, texts[0], same, old)}.values())
     answer = with_shared(answer, {**after, **_of_old_sides(answer, texts[1], same, new)}.values())
@@ -156,11 +160,11 @@ def _read_files(texts: Mapping[str, str], paths: Set[str], name: str) -> dict[st
 
 
 def _texts(
-    name: str, other: str, layouts: Sequence[Path], watch: jobs.Watch
+    name: str, other: str, layouts: Sequence[Path], watch: jobs.Watch, warn: plans.Warn | None
 ) -> tuple[Mapping[str, str], Sequence[RefusedJob]]:
     """The texts of plans by path, and the refused pairs of a deployment."""
     if not is_layout_file(name):
-        return plans.read(name, other), ()
+        return plans.read(name, other, warn), ()
     outcome = jobs.run(*jobs.opened([Path(name)], {}, layouts), watch)
     return {path: pair.text for path, pair in outcome.plans.items()}, outcome.refused
 

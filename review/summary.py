@@ -84,6 +84,11 @@ def doubts(review: Review) -> list[str]:
     return list(dict.fromkeys(f"{model}: {doubt}" for model, each in told for doubt in _new_doubts(each)))
 
 
+def warnings(review: Review) -> list[str]:
+    """What no exit code tells: plans of OLD that engines refuse, and new doubts."""
+    return [*(f"in OLD, {one}" for one in review.damaged), *(f"in doubt: {one}" for one in doubts(review))]
+
+
 def option_notes(review: Review) -> list[str]:
     """The notes of headers on changed options that the engine does not take as they are, each once."""
     return list(dict.fromkeys(note for pair in review.changed for note in _option_notes(pair)))

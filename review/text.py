@@ -69,9 +69,11 @@ def text(
 
 def _parts(review: Review, judgement: Judgement, verbose: bool, rollout: FleetRollout | None) -> list[list[_Paragraph]]:
     fleet = _fleet(rollout) if rollout is not None else []
+    first = [_words(headline(review).capitalize() if not review.pairs and not review.refused else headline(review))]
+    first += [_words(f"warning: in OLD, {one}", "", "    ") for one in review.damaged]
     if not review.pairs and not review.refused:
-        return [_words(headline(review).capitalize()), *fleet]
-    parts = [_words(headline(review)), *map(_verdict, verdict_parts(review)), *_folded(review)]
+        return [*first, *fleet]
+    parts = [*first, *map(_verdict, verdict_parts(review)), *_folded(review)]
     parts += (
         [[*([_whole(pair.title)] if pair.title else []), *_details(pair)] for pair in review.changed] if verbose else []
     )

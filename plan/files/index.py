@@ -21,6 +21,7 @@ NAME = "index.json"
 LARGEST = 64 << 20
 # The remedy if a plan and its index disagree.
 AGAIN = "compile it again (`kvplan compile DEPLOYMENT -o DIRECTORY`)"
+REMOVE = f": remove it, and {AGAIN}"
 LONGEST = 4096
 
 Stamp = tuple[int, int, int, int]
@@ -90,9 +91,7 @@ def contents(folder: Path, path: str) -> tuple[Stamp, bytes] | None:
         with open(os.open(whole, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
-                raise PlanIndexError(
-                    f"{folder / path} is no plain file of at most {LARGEST} bytes: remove it, and {AGAIN}"
-                )
+                raise PlanIndexError(f"{folder / path} is no plain file of at most {LARGEST} bytes{REMOVE}")
             return stamp(about), file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -106,7 +105,7 @@ def stamp(about: os.stat_result) -> Stamp:
 
 
 def _remedy(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}: remove it, and {AGAIN}"
+    return f"{type(error).__name__}: {error}{REMOVE}"
 
 
 def _written(one: IndexEntry) -> dict[str, object]:

@@ -1612,3 +1612,42 @@ def test_another_engine_is_asked_by_the_router_in_its_own_way(
     said = " ".join(run("diff", "old", "deploy.yaml").stdout.split())
     assert ("  3. Change the router" in run("diff", "old", "deploy.yaml").stdout) == (steps == 3)
     assert ("mixed.md#the-router" in said) == (steps == 3)
+
+
+@pytest.mark.parametrize(
+    ("damage", "rule"),
+    [("comment", "FILE_TEXT"), ("number", "PAIR_NEW"), ("missing", "PAIR_NEW"), ("index", "PAIR_NEW"), ("pin", "")],
+)
+def test_a_base_that_engines_refuse_is_compared_with_a_warning(repository: Path, damage: str, rule: str) -> None:
+    """Nobody can mend a revision that is merged: later changes, and the one that repairs it, still have an answer."""
+    plan, index = Path("plans/mini/chat.py"), Path("plans/index.json")
+    if damage == "comment":
+        edit("A span is contiguous", "A span is adjacent", str(plan))
+    if damage == "number":
+        plan.write_text(re.sub(r"bytes=(\d+)_", r"bytes=7\1_", plan.read_text(), count=1))
+    if damage == "missing":
+        plan.unlink()
+    if damage == "index":
+        index.write_text("<<<<<<< HEAD\n")
+        plan.unlink()
+    if damage == "pin":
+        index.write_text(re.sub('"sha256": "....', '"sha256": "0000', index.read_text()))
+    git("commit", "-qam", "damaged")
+    git("tag", "base")
+    index.unlink()
+    compiled()
+    named = "base:plans/index.json is no JSON" if damage == "index" else "base:plans/mini/chat.py"
+    for form in FORMATS:
+        said = run("diff", "git:base:plans", "deploy.yaml", "--format", form, "--review", "review.md")
+        assert (said.exit_code, named in " ".join(said.stdout.split())) == (0, True), said.output
+        assert f"in OLD, {named}" in Path("review.md").read_text()
+    assert rules(run("diff", "git:base:plans", "deploy.yaml", "--format", "json")) >= {*filter(None, [rule])}
+
+
+def test_a_damaged_index_of_a_revision_is_named_with_it(repository: Path) -> None:
+    """Who is told to remove a file removes the good one of the working tree."""
+    Path("plans/index.json").write_text("<<<<<<< HEAD\n")
+    git("commit", "-qam", "damaged")
+    said = " ".join(run("diff", "git:HEAD~1:plans", "git:HEAD:plans").stderr.split())
+    assert "error[R006]: HEAD:plans/index.json is no JSON" in said
+    assert ("remove it" in said, "compare with another revision" in said) == (False, True)
