@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kvplan.compiler.api import unusual
 from kvplan.compiler.words import DOCS, many
+from kvplan.dsl.library import load
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import FORMAT
@@ -119,7 +120,7 @@ def _one_side(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
             *_index(review, pairs, old),
             *_kept_engines(pairs),
             f"While {other} keeps running, restart {_restarts(review, pairs)}",
-            *_router(pairs),
+            *_router(review, pairs),
         ),
     )
 
@@ -134,7 +135,7 @@ def _together(review: Review, pairs: Sequence[PairReview]) -> VerdictPart:
             *_index(review, pairs),
             *_kept_engines(pairs),
             f"{BESIDE}. Start {_restarts(review, pairs)}",
-            *_router(pairs),
+            *_router(review, pairs),
         ),
     )
 
@@ -152,10 +153,13 @@ def _started_with(shared: SharedSide) -> str:
     return f" with plan_options {json.dumps(dict(shared.options))}" if shared.options else " without plan_options"
 
 
-def _router(pairs: Iterable[PairReview]) -> list[str]:
-    """The step for a router that asks another engine than before; empty if all engines stay."""
-    changed = (one for pair in pairs for side in pair.rolls for one in _changed(pair, "OPTION", side))
-    return [ROUTER] if any(one.subject.name == "engine" for one in changed) else []
+def _router(review: Review, pairs: Iterable[PairReview]) -> list[str]:
+    """The step for a router that asks another package than before; empty if all packages stay."""
+    changed = [one for pair in pairs for side in pair.rolls for one in _changed(pair, "OPTION", side)]
+    engines = [(plain(one.before), plain(one.after)) for one in changed if one.subject.name == "engine"]
+    known = load([], review.folders).engines if engines else {}
+    asked = ([known[name].package if name in known else name for name in both] for both in engines)
+    return [ROUTER] if any(before != after for before, after in asked) else []
 
 
 def _index(review: Review, pairs: Sequence[PairReview], old: str = "") -> list[str]:

@@ -1614,6 +1614,14 @@ def test_another_engine_is_asked_by_the_router_in_its_own_way(
     assert ("mixed.md#the-router" in said) == (steps == 3)
 
 
+def test_the_router_asks_another_release_of_one_package_likewise(repository: Path) -> None:
+    edit("prefill: [tp=2], decode: [tp=1]", "name: a, prefill: [tp=2], decode: [tp=1]", "deploy.yaml")
+    compiled("old")
+    edit("decode: [tp=1]", "decode: ['engine=vllm-legacy,tp=1']", "deploy.yaml")
+    said = run("diff", "old", "deploy.yaml").stdout
+    assert ("engine=vllm-legacy" in said, "Change the router" in said) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("damage", "rule"),
     [("comment", "FILE_TEXT"), ("number", "PAIR_NEW"), ("missing", "PAIR_NEW"), ("index", "PAIR_NEW"), ("pin", "")],
