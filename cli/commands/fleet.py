@@ -77,7 +77,7 @@ def _pair_rows(pairs: Iterable[FleetPair]) -> list[Sequence[object]]:
 
 def _unpaired_lines(engines: Mapping[str, EngineRecord], pairs: Iterable[FleetPair]) -> list[str]:
     """The line about engines that have no plan with any other."""
-    met = {name for pair in pairs if pair.plan for name in (pair.prefill.name, pair.decode.name)}
+    met = {name for pair in pairs if pair.plan or pair.options for name in (pair.prefill.name, pair.decode.name)}
     alone = sorted(set(engines) - met)
     return ["", f"without a plan for anybody: {_names(alone)}"] if alone else []
 

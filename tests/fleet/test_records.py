@@ -122,7 +122,8 @@ def test_a_plan_is_what_a_catalog_finds() -> None:
     engines = {name: record(name) for name in ("p0", "d0")}
     unusual = replace(entry(), plan="plan0", options=(("elect", "spread"),), unusual=("elect",))
     [pair] = fleet_pairs(engines, [unusual])
-    assert pair.reason == "no plan from tp=1 to tp=1"
+    said = 'a plan only with plan_options {"elect": "spread"} on both sides'
+    assert (pair.plan, pair.reason) == ("", said)
     several = [replace(entry(), plan=plan) for plan in ("plan3", "plan2", "plan4")]
     [pair] = fleet_pairs(engines, [*several, unusual])
     assert pair.plan == "plan2"
