@@ -34,7 +34,7 @@ HELP = (
 NOT_COMPILED = (
     "a deployment file of a revision is not compiled: give the directory of its plans, git:REVISION:DIRECTORY"
 )
-# What is told a sentence about plans of a revision that engines refuse.
+# A receiver of sentences about plans of a revision that engines refuse.
 Warn = Callable[[str], object]
 # The most plans of a directory that an error names.
 FEW = 5
@@ -47,8 +47,8 @@ def read(text: str, like: str | None = None, warn: Warn | None = None) -> Mappin
     be left out if no such path exists. A directory has the plans that its index lists, or the index of a directory that
     it lies in; all if there is no index. A file that an index lists has the text that the index pins.
 
-    Nobody can mend a past revision: if `warn` is given, it is told which plans there engines refuse. Those that can be
-    parsed are read nevertheless.
+    Nobody can correct a past revision: if `warn` is given, it is told which plans there engines refuse. A plan that can
+    be parsed is read nevertheless.
 
     Raises BadInput, also if there are no plans, PlanIndexError and OSError.
     """

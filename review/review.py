@@ -101,7 +101,7 @@ class Review:
     one_index: bool = False
     # Whether layout files were not compared, because nothing names the user's own ones.
     uncompared: bool = False
-    # What engines refuse among the plans of OLD.
+    # Sentences about plans of OLD that engines refuse.
     damaged: tuple[str, ...] = ()
 
     @property

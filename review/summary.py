@@ -85,7 +85,7 @@ def doubts(review: Review) -> list[str]:
 
 
 def warnings(review: Review) -> list[str]:
-    """What no exit code tells: plans of OLD that engines refuse, and new doubts."""
+    """Sentences that change no exit code: on plans of OLD that engines refuse, and on new doubts."""
     return [*(f"in OLD, {one}" for one in review.damaged), *(f"in doubt: {one}" for one in doubts(review))]
 
 

@@ -1627,7 +1627,7 @@ def test_the_router_asks_another_release_of_one_package_likewise(repository: Pat
     [("comment", "FILE_TEXT"), ("number", "PAIR_NEW"), ("missing", "PAIR_NEW"), ("index", "PAIR_NEW"), ("pin", "")],
 )
 def test_a_base_that_engines_refuse_is_compared_with_a_warning(repository: Path, damage: str, rule: str) -> None:
-    """Nobody can mend a revision that is merged: later changes, and the one that repairs it, still have an answer."""
+    """Nobody can correct a merged revision: later changes, and the one that repairs it, still have an answer."""
     plan, index = Path("plans/mini/chat.py"), Path("plans/index.json")
     if damage == "comment":
         edit("A span is contiguous", "A span is adjacent", str(plan))
@@ -1653,7 +1653,7 @@ def test_a_base_that_engines_refuse_is_compared_with_a_warning(repository: Path,
 
 
 def test_a_damaged_index_of_a_revision_is_named_with_it(repository: Path) -> None:
-    """Who is told to remove a file removes the good one of the working tree."""
+    """A reader who removes a file removes the good one of the working tree."""
     Path("plans/index.json").write_text("<<<<<<< HEAD\n")
     git("commit", "-qam", "damaged")
     said = " ".join(run("diff", "git:HEAD~1:plans", "git:HEAD:plans").stderr.split())
