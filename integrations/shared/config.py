@@ -236,7 +236,7 @@ def _path(name: str, value: object) -> Path:
 def _truth(name: str, value: object) -> bool:
     if isinstance(value, bool):
         return value
-    raise _wrong_value(name, value, "true or false")
+    raise _no_text(name, value, "true or false")
 
 
 def _one_of(words: tuple[str, ...]) -> Callable[[str, object], str]:
@@ -251,7 +251,7 @@ def _one_of(words: tuple[str, ...]) -> Callable[[str, object], str]:
 def _port(name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536:
         return value
-    raise _wrong_value(name, value, "a port, 1 to 65535")
+    raise _no_text(name, value, "a port, 1 to 65535")
 
 
 def allows(peers: tuple[str, ...], host: str) -> bool:
@@ -282,7 +282,7 @@ def _is_local(word: str) -> bool:
 def _bytes(name: str, value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40:
         return value
-    raise _wrong_value(name, value, "bytes, 0 or more")
+    raise _no_text(name, value, "bytes, 0 or more")
 
 
 def _hosts(name: str, value: object) -> tuple[str, ...]:
@@ -294,14 +294,14 @@ def _hosts(name: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _seconds(name: str, value: object, least: float = 1e-9, allowed: str = "seconds above 0") -> float:
+def _seconds(name: str, value: object, least: float = 1e-9, allowed: str = "a number of seconds above 0") -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and least <= value < 1e6:
         return float(value)
-    raise _wrong_value(name, value, allowed)
+    raise _no_text(name, value, allowed)
 
 
 def _lease(name: str, value: object) -> float:
-    least = f"{SHORTEST_LEASE:g} seconds or more: a second without a core counts against it"
+    least = f"a number of seconds, {SHORTEST_LEASE:g} or more: a second without a core counts against it"
     return _seconds(name, value, SHORTEST_LEASE, least)
 
 
@@ -330,6 +330,11 @@ def _as_written(value: object) -> str:
 
 def _wrong_value(name: str, value: object, wanted: str) -> ConnectorError:
     return ConnectorError("I002", f"{name} is {value!r}", f"it is {wanted}")
+
+
+def _no_text(name: str, value: object, wanted: str) -> ConnectorError:
+    """Return the error for a value that JSON writes without quotation marks."""
+    return _wrong_value(name, value, wanted + ", without quotation marks" * isinstance(value, str))
 
 
 READERS: Mapping[str, Callable[[str, object], object]] = {

@@ -126,6 +126,19 @@ def test_a_key_of_vllm_s_own_connector_is_answered_with_the_one_here(key: str) -
         read_config({key: 30})
 
 
+@pytest.mark.parametrize(("key", "value"), [("lease_s", "60"), ("port", "7600"), ("insecure", "true")])
+def test_a_quoted_value_is_answered_with_its_quotation_marks(key: str, value: str) -> None:
+    with pytest.raises(ConnectorError, match=f"I002: .*{key} is '{value}'.*without quotation marks"):
+        read_config({key: value})
+
+
+@pytest.mark.parametrize("value", [True, 2])
+def test_a_lease_that_is_no_number_or_too_short_is_told_what_it_is(value: object) -> None:
+    with pytest.raises(ConnectorError, match="it is a number of seconds, 3 or more: ") as caught:
+        read_config({"lease_s": value})
+    assert "quotation" not in str(caught.value)
+
+
 def test_a_hold_is_not_waited_for_longer_than_for_the_whole_load() -> None:
     with pytest.raises(ConnectorError, match=r"I002: .*hold_s 300.*timeout_s 120"):
         read_config({"hold_s": 300})
