@@ -249,10 +249,22 @@ def test_the_action_reviews_plans_that_nobody_committed(runner: Runner, tmp_path
     summary = (tmp_path / "summary").read_text()
     assert "`BLOCK_TOKENS`" in summary
     assert "2 plans: 1 stale, 1 up to date" in summary
-    assert "the same command without --check" in summary
+    assert "the same command" not in summary, "one command repairs it"
+    assert "```diff" not in summary
     assert summary.index("### The committed plans are not those") < summary.index("### Plans: ")
     assert "\nnot what the deployment compiles to: plans/ours/chat.py\n" in summary
     assert "\nto write them: kvplan compile deploy.yaml -o plans --layouts layouts --prune" in summary
+
+
+def test_the_action_shows_what_somebody_edited_by_hand(runner: Runner, tmp_path: Path) -> None:
+    """The review has nothing to show: the deployment changes no plan."""
+    plan = runner.folder / "plans" / "ours" / "chat.py"
+    plan.write_text(plan.read_text().replace("A span is contiguous", "A span is adjacent"))
+    assert runner.run() == 1
+    summary = (tmp_path / "summary").read_text()
+    assert "```diff\n--- plans/ours/chat.py (on disk)\n" in summary
+    assert "A span is adjacent" in summary
+    assert summary.count("to write them: ") == 1
 
 
 def test_the_command_of_the_action_makes_it_pass_once_a_pair_is_removed(runner: Runner, tmp_path: Path) -> None:
@@ -275,6 +287,7 @@ def test_an_error_takes_the_place_of_an_earlier_review(runner: Runner, tmp_path:
     summary = (tmp_path / "summary").read_text()
     assert summary.startswith("<!-- kvplan: deploy.yaml -->\n### Plans: kvplan diff has no answer\n")
     assert "error[S009]" in summary
+    assert "::error" not in summary
     assert "--field body=@" in (tmp_path / "calls").read_text()
 
 
