@@ -60,7 +60,7 @@ class FoundLayout:
 
     `same` are other models that store the same, `notes` remarks on the layout, `command` writes its file. `doubts` are
     reasons why the engine may store something else (see `_doubts`), `right` says what to do about them. `checkpoint`
-    is what the configuration says for that key of the file.
+    is what the configuration says for that key of the file. It is `undrafted` if it lacks the configuration's draft.
     """
 
     library: Library
@@ -73,6 +73,7 @@ class FoundLayout:
     doubts: tuple[str, ...] = ()
     right: str = NAME_IT
     checkpoint: Mapping[str, Value] = field(default_factory=dict)
+    undrafted: bool = False
 
 
 def found_layout(config: Path, layout: str | None, layouts: Path | None) -> FoundLayout:
@@ -133,6 +134,7 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
         doubts=(*(each.text(shown(config), name) for each in contradictions), *standing, *unused, *model.doubts),
         right=_advice(contradictions, standing, new.command(str(config), layouts)) or right,
         checkpoint=_names_of(new),
+        undrafted=any(each.about == DRAFTED and not model.drafts for each in unsure),
     )
 
 
@@ -194,7 +196,9 @@ def _file(known: Library, name: str) -> str:
 def on_sides(found: FoundLayout, sides: Mapping[str, ExaminedSide]) -> FoundLayout:
     """The layout with what may be wrong of it on these sides: its warnings, and other words of its checkpoint."""
     drafting = any(parse_side(side.text).get(DRAFT_TOKENS, "0") != "0" for side in sides.values())
-    undrafted = (UNDRAFTED,) if drafting and not found.model.drafts else ()
+    if drafting and found.undrafted:
+        found = replace(found, doubts=(*found.doubts, UNDRAFTED), right=f"{found.right}; {NOT_ITS_DRAFT}")
+    undrafted = (UNDRAFTED,) if drafting and not found.model.drafts and not found.undrafted else ()
     own = (
         OVERRULED.format(given, side.engine.name, taken, given.partition("=")[0])
         for side in sides.values()

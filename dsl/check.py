@@ -23,6 +23,7 @@ from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import YamlScalar
 
 EIGHT_BITS = "dtype: {}: a model computes with 16 bits or more, and caches of 8 bits are a side's"
+SETTLE = "compare with your engine (kvplan from-cache DUMP.json), then take the sentence out of `doubts`"
 EIGHT_HELP = "write what the checkpoint says, bf16 for example, and give sides kv_dtype=fp8"
 
 
@@ -117,7 +118,7 @@ def _doubts(library: Library, path: Path) -> list[Diagnostic]:
     """The warnings (W…) about the models or the kind of a file without errors."""
     models = library.models_of(path)
     engines = library.readable_engines if models else []
-    told = [Diagnostic("W001", text, _of_doubts(model)) for model in models for text in model.doubts]
+    told = [Diagnostic("W001", text, _of_doubts(model), (), SETTLE) for model in models for text in model.doubts]
     told += [doubt for model in models for doubt in model_doubts(library, model, engines)]
     return [*told, *_key_doubts(library, path)]
 

@@ -330,15 +330,16 @@ def costs(plan: Plan, lengths: Mapping[str, CostLength]) -> Iterator[Fact]:
     for worker, read in ((worker, read) for worker, reads in enumerate(plan.reads) for read in reads):
         length = lengths[read.cache]
         per = "request" if read.pair in states else str(length)
-        posted, sizes = moved.setdefault((read.cache, f"per worker and {per}"), (Counter(), Counter()))
+        posted, sizes = moved.setdefault((read.cache, per), (Counter(), Counter()))
         inputs = ends(length.tokens_of(needs[read.pair]))(worker, read)
         descriptors, size = pulled(read.table, inputs)
         posted[worker] += descriptors
         sizes["decode", worker] += size
         sizes["prefill", read.worker] += size
     for (name, per), (posted, sizes) in moved.items():
-        yield Fact(Subject("DESCRIPTORS", name=name, word=per, unit="descriptors"), max(posted.values()))
-        yield Fact(Subject("MOVED_BYTES", name=name, word=per, unit="B"), max(sizes.values()))
+        by_poster, by_worker = f"per decode worker and {per}", f"per worker and {per}"
+        yield Fact(Subject("DESCRIPTORS", name=name, word=by_poster, unit="descriptors"), max(posted.values()))
+        yield Fact(Subject("MOVED_BYTES", name=name, word=by_worker, unit="B"), max(sizes.values()))
 
 
 def gathered(found: Iterable[Fact]) -> dict[Subject, dict[int | None, Value]]:

@@ -26,6 +26,7 @@ FEW = 4
 # The parts of a layout that differences may be about.
 MATCH, DRAFTED = "match", "drafts"
 UNDRAFTED = ": an engine that drafts with them stops at start-up (I005); `kvplan new` writes the lines as comments"
+FOUND_BY_NAME = ": for this checkpoint {} is found only by name, or while it stores what the configuration says"
 # The keys of a configuration that give the words of `checkpoint`.
 KEYS_OF = {"architecture": "architectures", MODEL_TYPE: MODEL_TYPE}
 
@@ -49,7 +50,7 @@ class Difference:
         """`layer 3: window of sliding: 512 in config.json (sliding_window), 256 in mine`."""
         source = f"in {config} ({listed(self.keys, 'and')})" if self.keys else f"as {config} is read"
         undrafted = UNDRAFTED if self.about == DRAFTED and self.layout == "0" else ""
-        found = f": without naming {layout} nothing finds it for this checkpoint" if self.about == MATCH else undrafted
+        found = FOUND_BY_NAME.format(layout) if self.about == MATCH else undrafted
         return f"{self.what}: {self.configured} {source}, {self.layout} in {layout}{found}"
 
 

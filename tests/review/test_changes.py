@@ -134,7 +134,7 @@ def test_what_new_and_removed_workers_read_and_hold_is_told_of_each(turned: bool
 
 def test_costs_are_of_the_busiest_worker() -> None:
     (cost,) = of("DESCRIPTORS", changes(plan("tp=4", "tp=2"), plan("tp=4", "tp=2,order=nhd")))
-    assert (cost.before, cost.after, cost.subject.word) == (4096, 131_072, "per worker and 1,024 tokens")
+    assert (cost.before, cost.after, cost.subject.word) == (4096, 131_072, "per decode worker and 1,024 tokens")
     two = plan("tp=4", "tp=2")
     less = replace(two, digest="other", reads=(two.reads[0], two.reads[1][:1]))
     assert not {"DESCRIPTORS", "MOVED_BYTES"} & rules(changes(two, less))

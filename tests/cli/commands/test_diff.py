@@ -200,7 +200,7 @@ def test_a_rollout_by_two_changes_only_adds_and_then_only_removes(rollout: tuple
         assert re.search(r"(?i)removed:?\s+[-` ]*mini/chat, its old plan [0-9a-f]{8}", told)
 
 
-GROWTH = re.compile(r"DESCRIPTORS\W+attention per worker and 1,024 tokens: 14 → 8,192 descriptors \(× 585\)")
+GROWTH = re.compile(r"DESCRIPTORS\W+attention per decode worker and 1,024 tokens: 14 → 8,192 descriptors \(× 585\)")
 
 
 def test_a_new_pair_costs_as_much_as_it_would_in_place_of_the_nearest(rollout: tuple[str, str, str]) -> None:
@@ -1586,7 +1586,7 @@ def test_the_printed_command_measures_what_cost_measured(repository: Path) -> No
     said = run("diff", "old", "deploy.yaml").stdout
     found = printed(said)
     assert len(found) == 2, said
-    counted = {int(count.replace(",", "")) for count in re.findall(r"per worker and ([\d,]+) tokens", said)}
+    counted = {int(count.replace(",", "")) for count in re.findall(r"per (?:decode )?worker and ([\d,]+) tokens", said)}
     assert counted == {6144}
     for words in found:
         assert " ".join(words).partition("--machine ")[2].startswith("rdma-400g --strategy auto --tokens 6144 ")

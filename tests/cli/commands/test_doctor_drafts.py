@@ -168,6 +168,20 @@ def test_draft_layers_of_a_side_that_does_not_draft_are_in_doubt(tmp_path: Path)
     assert doubts == ["cache 'draft' of draft layers has no `when`: sides that do not draft store it, too (W006)"]
 
 
+@pytest.mark.parametrize(("drafting", "rules"), [(False, ""), (True, ""), (True, "config: {words: {drafts: 0}}\n")])
+def test_a_draft_that_the_layout_lacks_is_in_doubt_on_a_side_that_drafts(
+    drafting: bool, rules: str, tmp_path: Path
+) -> None:
+    """The engine may draft by n-grams, which rules can say."""
+    path = tmp_path / "mine.yaml"
+    text = (MODELS / "glm-4.5.yaml").read_text().replace("model: glm-4.5", "model: mine").replace("drafts: 1\n", "")
+    path.write_text("".join(line for line in text.splitlines(True) if "layers: drafts" not in line) + rules)
+    told = answer("glm-4.5.json", str(path), "--options", f"draft_tokens={int(drafting)}")
+    missing = [doubt for doubt in told["doubts"] if "the layout has no draft" in doubt]
+    assert len(missing) == (drafting and not rules)
+    assert ("config: {words: {drafts: 0}}" in str(told["help"])) == (drafting and not rules)
+
+
 def test_a_warning_about_the_file_that_is_named_asks_to_correct_it(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     text = (MODELS / "glm-4.5.yaml").read_text().replace("model: glm-4.5", "model: mine")
