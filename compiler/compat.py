@@ -63,6 +63,8 @@ class CachePair:
             each = ((prefill, "prefill", self.decode), (decode, "decode", self.prefill))
             if told := next(filter(None, (_equal(self.files, *one) for one in each)), ""):
                 return told
+        # An engine may not run with the other's value, so that nothing shows whether it matters.
+        names = names or self.differing()
         if len(names) != 1:
             return f"give both sides the same {' and '.join(names)}" if names else SAME_FILES
         one, other = (f"{names[0]}={value}" for value in self.values(names[0]))

@@ -36,6 +36,8 @@ NOT_COMPILED = (
 )
 # A receiver of sentences about plans of a revision that engines refuse.
 Warn = Callable[[str], object]
+# The advice about a past revision, which nobody can correct.
+OTHER = "compare with another revision (the action's `base`), or with the plans on disk"
 # The most plans of a directory that an error names.
 FEW = 5
 
@@ -47,8 +49,8 @@ def read(text: str, like: str | None = None, warn: Warn | None = None) -> Mappin
     be left out if no such path exists. A directory has the plans that its index lists, or the index of a directory that
     it lies in; all if there is no index. A file that an index lists has the text that the index pins.
 
-    Nobody can correct a past revision: if `warn` is given, it is told which plans there engines refuse. A plan that can
-    be parsed is read nevertheless.
+    Nobody can correct a past revision: if `warn` is given, it is told which plans there engines refuse, and they are
+    read if they can be parsed.
 
     Raises BadInput, also if there are no plans, PlanIndexError and OSError.
     """
@@ -178,8 +180,7 @@ def _of_directory(
     Engines load plans by the index, so a plan that it does not list has no effect. Raises BadInput, PlanIndexError.
     """
     if pins is not None:
-        read = {path: _listed(f"{name}/{path}", files.get(path), pin, warn) for path, pin in pins.items()}
-        return {path: text for path, text in read.items() if text}
+        return {path: _listed(f"{name}/{path}", files.get(path), pin, warn) for path, pin in pins.items()}
     every = {path: data for path, data in files.items() if _may_be_plan(path) and is_marked(data)}
     if not every:
         raise BadInput("S021", f"the directory {name!r} has no plans", HELP)
@@ -187,21 +188,20 @@ def _of_directory(
 
 
 def _listed(name: str, data: bytes | None, pin: str | None, warn: Warn | None = None) -> str:
-    """Return the text of a plan, which an index lists with its pin if there is one; empty for one that `warn` is told.
+    """Return the text of a plan, which an index lists with its pin if there is one.
 
-    Raises PlanIndexError if engines would refuse it, and `warn` is not given.
+    Raises PlanIndexError if engines would refuse it, unless it can be parsed and `warn` is told.
     """
     said = f"{name} is missing, but {index.NAME} lists it" if data is None else ""
     if data is not None and pin is not None and index.pinned(data) != pin:
         said = f"{name}: its text differs from the sha256 in {index.NAME}: it was edited, or {index.NAME} is old"
-    if said and warn is None:
-        raise PlanIndexError(f"{said}; {index.AGAIN}")
     text = as_text(data or b"")
-    if not said or warn is None:
+    if not said:
         return text
-    readable = _is_readable(text, name)
-    warn(f"{said}; it is {'compared as it is' if readable else 'left out of the comparison'}, and engines refuse it")
-    return text if readable else ""
+    if warn is None or not _is_readable(text, name):
+        raise PlanIndexError(f"{said}; {index.AGAIN if warn is None else OTHER}")
+    warn(f"{said}; it is compared as it is, and engines refuse it")
+    return text
 
 
 def _is_readable(text: str, name: str) -> bool:
@@ -259,8 +259,9 @@ def _pins_at(revision: str, path: str, warn: Warn | None) -> Mapping[str, str] |
         return _index_of(Path(path), f"{revision}:{path}", lambda file: content(revision, file))
     except PlanIndexError as error:
         said = str(error).removesuffix(index.REMOVE)
-        if warn is None:
-            raise PlanIndexError(f"{said}: compare with another revision, or with the plans on disk") from None
+        # Without that advice it is the index of another kvplan.
+        if warn is None or said == str(error):
+            raise PlanIndexError(f"{said}: {OTHER}") from None
         warn(f"{said}: all plans beside it are compared, and engines refuse them")
         return None
 

@@ -1624,17 +1624,13 @@ def test_the_router_asks_another_release_of_one_package_likewise(repository: Pat
 
 @pytest.mark.parametrize(
     ("damage", "rule"),
-    [("comment", "FILE_TEXT"), ("number", "PAIR_NEW"), ("missing", "PAIR_NEW"), ("index", "PAIR_NEW"), ("pin", "")],
+    [("comment", "FILE_TEXT"), ("index", "PAIR_NEW"), ("pin", "")],
 )
 def test_a_base_that_engines_refuse_is_compared_with_a_warning(repository: Path, damage: str, rule: str) -> None:
     """Nobody can correct a merged revision: later changes, and the one that repairs it, still have an answer."""
     plan, index = Path("plans/mini/chat.py"), Path("plans/index.json")
     if damage == "comment":
         edit("A span is contiguous", "A span is adjacent", str(plan))
-    if damage == "number":
-        plan.write_text(re.sub(r"bytes=(\d+)_", r"bytes=7\1_", plan.read_text(), count=1))
-    if damage == "missing":
-        plan.unlink()
     if damage == "index":
         index.write_text("<<<<<<< HEAD\n")
         plan.unlink()
@@ -1650,6 +1646,20 @@ def test_a_base_that_engines_refuse_is_compared_with_a_warning(repository: Path,
         assert (said.exit_code, named in " ".join(said.stdout.split())) == (0, True), said.output
         assert f"in OLD, {named}" in Path("review.md").read_text()
     assert rules(run("diff", "git:base:plans", "deploy.yaml", "--format", "json")) >= {*filter(None, [rule])}
+
+
+@pytest.mark.parametrize("damage", ["number", "missing", "empty"])
+def test_a_base_whose_plan_cannot_be_read_is_refused(repository: Path, damage: str) -> None:
+    """Left out of the comparison, its pair would count as new, and a change of its page would pass."""
+    plan = Path("plans/mini/chat.py")
+    number = re.sub(r"bytes=(\d+)_", r"bytes=7\1_", plan.read_text(), count=1)
+    plan.write_text(number if damage == "number" else "")
+    if damage == "missing":
+        plan.unlink()
+    git("commit", "-qam", "damaged")
+    compiled()
+    said = run("diff", "git:HEAD:plans", "deploy.yaml")
+    assert (said.exit_code, "compare with another revision" in " ".join(said.stderr.split())) == (2, True)
 
 
 def test_a_damaged_index_of_a_revision_is_named_with_it(repository: Path) -> None:

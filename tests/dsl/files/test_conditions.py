@@ -189,6 +189,12 @@ def test_an_option_that_changes_nothing_of_the_tensor_is_not_named() -> None:
     )
 
 
+def test_an_option_is_named_although_neither_engine_runs_with_the_other_value() -> None:
+    with pytest.raises(Refused, match="C134") as caught:
+        compile_pair(load(), "qwen3-32b", "engine=vllm-cpu,kv_dtype=f32", "engine=ascend,tp=1")
+    assert "give both sides kv_dtype=f32, or both kv_dtype=bf16" in caught.value.help
+
+
 def test_another_record_is_led_back_to_the_option_that_chose_it(tmp_path: Path) -> None:
     """A parameter that only one of the kinds has is no cause."""
     (tmp_path / "toy.yaml").write_text(LATENTS.replace("dim: 128}", "dim: 128, optional: true}"))
