@@ -58,13 +58,14 @@ class CachePair:
     def remedy(self) -> str:
         """Return what to set so that both sides store the same."""
         prefill, decode = self.sides
-        names = [name for name in self.differing() if self._matters(name)]
+        every = self.differing()
+        names = [name for name in every if self._matters(name)]
         if not names or self.prefill.kind != self.decode.kind:
             each = ((prefill, "prefill", self.decode), (decode, "decode", self.prefill))
             if told := next(filter(None, (_equal(self.files, *one) for one in each)), ""):
                 return told
         # An engine may not run with the other's value, so that nothing shows whether it matters.
-        names = names or self.differing()
+        names = names or every
         if len(names) != 1:
             return f"give both sides the same {' and '.join(names)}" if names else SAME_FILES
         one, other = (f"{names[0]}={value}" for value in self.values(names[0]))

@@ -49,8 +49,8 @@ def read(text: str, like: str | None = None, warn: Warn | None = None) -> Mappin
     be left out if no such path exists. A directory has the plans that its index lists, or the index of a directory that
     it lies in; all if there is no index. A file that an index lists has the text that the index pins.
 
-    Nobody can correct a past revision: if `warn` is given, it is told which plans there engines refuse, and they are
-    read if they can be parsed.
+    Nobody can correct a past revision. If `warn` is given, a plan of a revision that engines refuse is read if it can
+    be parsed, and `warn` is called with the reason.
 
     Raises BadInput, also if there are no plans, PlanIndexError and OSError.
     """
@@ -190,7 +190,7 @@ def _of_directory(
 def _listed(name: str, data: bytes | None, pin: str | None, warn: Warn | None = None) -> str:
     """Return the text of a plan, which an index lists with its pin if there is one.
 
-    Raises PlanIndexError if engines would refuse it, unless it can be parsed and `warn` is told.
+    Raises PlanIndexError for a plan that engines would refuse, or calls `warn` instead if the plan can be parsed.
     """
     said = f"{name} is missing, but {index.NAME} lists it" if data is None else ""
     if data is not None and pin is not None and index.pinned(data) != pin:
@@ -254,7 +254,7 @@ def _revision(text: str, like: str | None, warn: Warn | None) -> Mapping[str, st
 
 
 def _pins_at(revision: str, path: str, warn: Warn | None) -> Mapping[str, str] | None:
-    """Return what `_index_of` returns at a revision; None, too, for a damaged index that `warn` is told."""
+    """Return what `_index_of` returns at a revision. For a damaged index call `warn`, if given, and return None."""
     try:
         return _index_of(Path(path), f"{revision}:{path}", lambda file: content(revision, file))
     except PlanIndexError as error:

@@ -193,18 +193,23 @@ def _file(known: Library, name: str) -> str:
     return shown(known.paths["model"][name].resolve())
 
 
+def _without_draft(found: FoundLayout) -> FoundLayout:
+    """A layout without draft layers, on a side that drafts: a doubt if the configuration has some, else a note."""
+    if not found.undrafted:
+        return replace(found, notes=(*found.notes, UNDRAFTED))
+    return replace(found, doubts=(*found.doubts, UNDRAFTED), right=f"{found.right}; {NOT_ITS_DRAFT}")
+
+
 def on_sides(found: FoundLayout, sides: Mapping[str, ExaminedSide]) -> FoundLayout:
     """The layout with what may be wrong of it on these sides: its warnings, and other words of its checkpoint."""
     drafting = any(parse_side(side.text).get(DRAFT_TOKENS, "0") != "0" for side in sides.values())
-    if drafting and found.undrafted:
-        found = replace(found, doubts=(*found.doubts, UNDRAFTED), right=f"{found.right}; {NOT_ITS_DRAFT}")
-    undrafted = (UNDRAFTED,) if drafting and not found.model.drafts and not found.undrafted else ()
+    found = _without_draft(found) if drafting and not found.model.drafts else found
     own = (
         OVERRULED.format(given, side.engine.name, taken, given.partition("=")[0])
         for side in sides.values()
         for given, taken in overruled(side, found.checkpoint)
     )
-    found = replace(found, notes=(*found.notes, *undrafted, *dict.fromkeys(own)))
+    found = replace(found, notes=(*found.notes, *dict.fromkeys(own)))
     if not found.file:
         return found
     slips = warnings_of(found.library, found.model, [side.engine.name for side in sides.values()])

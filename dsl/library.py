@@ -181,15 +181,9 @@ class Library:
 
     @property
     def _references(self) -> ModelReferences:
-        words = (lambda: self.option_words), (lambda: self.side_words), (lambda: self.general.words)
+        readable = (lambda: self.readable_kinds), (lambda: self.readable_engines)
+        words = (lambda: self.option_words), *readable, (lambda: self.general.words)
         return ModelReferences(self.kinds, self.outer, self.paths["engine"], *words)
-
-    @cached_property
-    def side_words(self) -> dict[str, str]:
-        """The keys of a side by the words for them: axes, options and flags of the engines that kvplan starts."""
-        engines = [each for each in self.readable_engines if each.serve]
-        flags = {flag: key for each in engines for flag, key in each.flags.items()}
-        return flags | {key: key for each in engines for key in (*each.mesh.workers, *each.mesh.derived, *each.options)}
 
     @cached_property
     def storages(self) -> frozenset[str]:

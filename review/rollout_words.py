@@ -115,7 +115,7 @@ def _talking(one: ClassPair) -> str:
     ends = {"now": one.before, "afterwards": one.after}
     mixed = {"prefill": one.prefill_first, "decode": one.decode_first}
     talk = [word for word, found in ends.items() if found.plan]
-    # "Compile again" helps who asks `kvplan fleet`: here NEW is compiled.
+    # The advice to compile again is for `kvplan fleet`: here NEW is compiled.
     never = [f"not {word} ({found.reason.removesuffix(AGAIN)})" for word, found in ends.items() if not found.plan]
     cut = [side for side, found in mixed.items() if not found.plan and found not in ends.values()]
     never += [f"not with {listed(cut, 'or')} rolled first: old and new have no plan for each other"] if cut else []

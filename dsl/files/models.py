@@ -17,6 +17,7 @@ from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.nodes import Call, Expr, Name, Node, Value
 from kvplan.dsl.rules.params import check_value, checked
 from kvplan.dsl.rules.rule import parse_own
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.schema.fields import check_names, entries, guarded, shown
 from kvplan.dsl.schema.kind import Kind, Param
 from kvplan.dsl.schema.model import CACHE, CACHES, MODEL, NO_CACHE, Cache, Model, NoCache
@@ -46,23 +47,24 @@ class ModelContext:
 @dataclass(frozen=True, slots=True)
 class ModelReferences:
     """The things that a model file may refer to: kinds, names for a kind's expressions besides its parameters, engines,
-    and the options of all engines."""
+    and the options of all engines. The rest is for hints, and asked for only if a key is unknown."""
 
     kinds: Mapping[str, Kind]
     outer: tuple[str, ...]
     engines: Collection[str]
     option_words: Callable[[], OptionWords] = OptionWords
-    side_words: Callable[[], Mapping[str, str]] = dict
+    readable_kinds: Callable[[], Sequence[Kind]] = tuple
+    readable_engines: Callable[[], Sequence[Engine]] = tuple
     config_words: Callable[[], Sequence[tuple[str, Expr]]] = tuple
 
     def of_side(self, word: str) -> str:
         """A hint at the key of a side that a word, such as an engine's flag, stands for; empty if it is none."""
-        key = self.side_words().get(word)
+        key = _side_keys(self.readable_engines()).get(word)
         return f"each side says it: {key}=…" if key else ""
 
     def of_condition(self, word: str) -> str:
         """A hint at the option that is meant by an unknown word in a condition; empty if no side has the word."""
-        key = self.side_words().get(word, "")
+        key = _side_keys(self.readable_engines()).get(word, "")
         return f"did you mean '{key}'?" if key in self.outer else f"conditions cannot use '{key}'" if key else ""
 
     def of_model(self, key: str, tree: Tree | None) -> str:
@@ -78,15 +80,22 @@ class ModelReferences:
             return "write it beside caches: it is for the whole model"
         if param := next((name for rule in kind.match for name, expr in rule.params.items() if expr.text == key), ""):
             return f"did you mean '{param}'?"
-        kinds = [each for name in self.kinds if (each := guarded(Sink(), partial(self.kinds.__getitem__, name)))]
+        kinds = self.readable_kinds()
         if not kind.split and key in _divided(kinds):
             return f"leave it out: every worker has all of a cache of kind '{kind.name}'"
         others = [f"'{other.name}'" for other in kinds if key in other.params and not close(key, kind.params)]
         return f"caches of kind {listed(others)} have it" if others else self.of_side(key)
 
 
+def _side_keys(engines: Iterable[Engine]) -> dict[str, str]:
+    """The keys of a side by the words for them: axes, options and flags of the engines that kvplan starts."""
+    started = [each for each in engines if each.serve]
+    flags = {flag: key for each in started for flag, key in each.flags.items()}
+    return flags | {key: key for each in started for key in (*each.mesh.workers, *each.mesh.derived, *each.options)}
+
+
 def _alternatives(node: Node) -> Iterator[str]:
-    """The names each of which may be the value of an expression, as a whole."""
+    """The names whose value may be that of the whole expression."""
     if isinstance(node, Name):
         yield node.id
     if isinstance(node, Call) and node.function in ("first", "agreed"):

@@ -1199,7 +1199,7 @@ def test_pairs_of_one_folder_with_the_same_changes_have_one_entry(repository: Pa
 
 
 def test_groups_that_share_memory_are_one_change(repository: Path) -> None:
-    """A new one overlays all others, each of which would tell that again; equal spans are counted."""
+    """A new group overlays all others: one line says so, not one for each; and equal spans are counted."""
     edit("layer % 4 == 3", "layer % 5 == 3")
     edit("layer % 4 != 3", "layer % 5 != 3")
     said = run("diff", "plans", "deploy.yaml", "--verbose").stdout
