@@ -64,7 +64,9 @@ class PrefillSide:
                 continue
             order = self._held.pop(one.request)
             free.add(order.request)
-            if one.why != "finished" and not order.next_turn:
+            if one.why == "finished" or order.next_turn:
+                logs.event(logs.DEBUG, "request freed", request=one.request, why=one.why)
+            else:
                 logs.event(logs.WARNING, "blocks freed early", request=one.request, why=one.why)
                 self.expired += one.why == "expired"
         return free
@@ -83,3 +85,4 @@ class PrefillSide:
                 self._refused.add(order.request)
                 return
         self._held[name] = order
+        logs.event(logs.DEBUG, "request held", request=name, tokens=order.tokens)

@@ -85,6 +85,11 @@ class DecodeSide:
         return bool(self._loads or self._failed or self._refused or self._waiting)
 
     @property
+    def pending(self) -> int:
+        """How many loads wait for prefill, for the device or for bytes."""
+        return len(self._loads) + len(self._waiting)
+
+    @property
     def quarantined(self) -> int:
         """How many failed loads have blocks that may still be written."""
         return len(self._failed)

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 # By name: seconds and bytes of each load that arrived; failed loads, and holds that no engine fetched.
 SECONDS, BYTES, FAILED, EXPIRED = "load_seconds", "loaded_bytes", "failed_loads", "expired_requests"
-# Changes of how many requests are held, and of how many failed loads may still be written. Changes of several workers
-# and steps add up, totals would not: a worker reports only in steps that change its own.
-HELD, QUARANTINED = "held_requests", "quarantined_loads"
-GAUGES = (HELD, QUARANTINED)
+# How many requests are held, how many loads are pending, and how many failed loads may still be written.
+HELD, PENDING, QUARANTINED = "held_requests", "pending_loads", "quarantined_loads"
+GAUGES = (HELD, PENDING, QUARANTINED)
 NAMES = (SECONDS, BYTES, FAILED, EXPIRED, *GAUGES)
 Measures = dict[str, list[float]]
 
@@ -19,7 +18,7 @@ def nothing() -> Measures:
 
 
 def added(measures: Measures, more: Mapping[str, list[float]]) -> None:
-    """Add the measures of other workers, or of later steps."""
+    """Add the measures of other workers in a step, or of later steps, whose gauges then say nothing."""
     for name in NAMES:
         measures[name].extend(more[name])
     for name in GAUGES:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 from vllm.v1.metrics.utils import create_metric_per_engine
 
 from kvplan.integrations.vllm import measures
-from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, HELD, QUARANTINED, SECONDS
+from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, HELD, PENDING, QUARANTINED, SECONDS
 
 TIMES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 SIZES = tuple(2.0**power for power in range(11, 36, 2))
@@ -27,6 +26,7 @@ COUNTERS = {
 }
 GAUGES = {
     HELD: ("vllm:kvplan_held_requests", "Requests whose blocks are held for another engine; each worker counts."),
+    PENDING: ("vllm:kvplan_pending_loads", "Loads that wait for prefill or for bytes; each worker counts."),
     QUARANTINED: (
         "vllm:kvplan_quarantined_loads",
         "Failed loads whose blocks may still be written; each worker counts.",
@@ -66,12 +66,11 @@ class KvplanPromMetrics(KVConnectorPromMetrics):  # type: ignore[misc]
         self._counters = {
             name: self._of_engines(self._counter_cls, title, text, labels) for name, (title, text) in COUNTERS.items()
         }
-        # Each process that serves the API has the changes of some steps: values of all add up.
+        # Each process that serves the API has the values of some steps: the last one counts, as for vLLM's own gauges.
         self._gauges = {
-            name: self._of_engines(self._gauge_cls, title, text, labels, multiprocess_mode="sum")
+            name: self._of_engines(self._gauge_cls, title, text, labels, multiprocess_mode="mostrecent")
             for name, (title, text) in GAUGES.items()
         }
-        self._values = Counter[tuple[str, int]]()
 
     def observe(self, transfer_stats_data: Mapping[str, list[float]], engine_idx: int = 0) -> None:
         for name, histogram in self._histograms.items():
@@ -80,9 +79,7 @@ class KvplanPromMetrics(KVConnectorPromMetrics):  # type: ignore[misc]
         for name, counter in self._counters.items():
             counter[engine_idx].inc(sum(transfer_stats_data[name]))
         for name, gauge in self._gauges.items():
-            self._values[name, engine_idx] += int(sum(transfer_stats_data[name]))
-            # A gauge of Ray has no `inc`.
-            gauge[engine_idx].set(self._values[name, engine_idx])
+            gauge[engine_idx].set(sum(transfer_stats_data[name]))
 
     def _of_engines(self, kind: Any, title: str, text: str, labels: list[str], **more: Any) -> Any:
         """Return a metric by engine."""

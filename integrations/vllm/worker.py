@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from kvplan.integrations.vllm.holds import PrefillSide
 from kvplan.integrations.vllm.loads import DecodeSide, StepResults
-from kvplan.integrations.vllm.measures import EXPIRED, HELD, QUARANTINED, Measures, nothing
+from kvplan.integrations.vllm.measures import EXPIRED, GAUGES, Measures, nothing
 from kvplan.integrations.vllm.metadata import StepOrders
 from kvplan.runtime.memory.register import Pool
 
@@ -28,7 +28,7 @@ class ConnectorWorker:
         self._sideless: set[str] = set()
         self._asleep = False
         self._pause = SHORTEST_REST
-        self._measured_blocks = self._blocks()
+        self._told: tuple[int, ...] = ()
 
     def suspend(self) -> None:
         """Give back the memory of both sides, or of neither if either is in use. Raises HandleError."""
@@ -98,10 +98,10 @@ class ConnectorWorker:
 
     @property
     def measured(self) -> bool:
-        """Whether there are measures."""
+        """Whether there are measures. vLLM adds up what workers tell in a step, so each tells gauges that are not 0."""
         loads = self._decode is not None and self._decode.measured
         expired = self._prefill is not None and self._prefill.expired > 0
-        return loads or expired or self._blocks() != self._measured_blocks
+        return loads or expired or any(self._gauges()) or self._gauges() != self._told
 
     def measures(self) -> Measures:
         """Return the measures since the last call."""
@@ -111,15 +111,13 @@ class ConnectorWorker:
         if self._prefill is not None:
             measures[EXPIRED].extend([1.0] * self._prefill.expired)
             self._prefill.expired = 0
-        blocks, before = self._blocks(), self._measured_blocks
-        measures[HELD], measures[QUARANTINED] = [blocks[0] - before[0]], [blocks[1] - before[1]]
-        self._measured_blocks = blocks
-        return measures
+        self._told = self._gauges()
+        return measures | {name: [value] for name, value in zip(GAUGES, self._told, strict=True)}
 
-    def _blocks(self) -> tuple[int, int]:
-        """Return how many requests are held, and how many failed loads may still be written."""
+    def _gauges(self) -> tuple[int, ...]:
+        """Return the values of GAUGES."""
         held = 0 if self._prefill is None else self._prefill.held
-        return held, 0 if self._decode is None else self._decode.quarantined
+        return held, *((0, 0) if self._decode is None else (self._decode.pending, self._decode.quarantined))
 
     def _rest(self) -> None:
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_REST)

@@ -87,7 +87,7 @@ COUNTERS = (
     Metric(
         "ended_holds",
         "Holds whose blocks were freed: read or not needed any more, expired, or withdrawn by prefill.",
-        "end",
+        "why",
         ("expired", "finished", "withdrawn"),
     ),
     Metric("messages", "Messages from peers, by what they were taken for.", "kind", tuple(MessageKind)),

@@ -238,7 +238,7 @@ class PrefillDriver:
             self.packs.leave(reader, ended.request)
 
     def _drop(self, drop: effects.Drop) -> None:
-        logs.event(logs.INFO, "peer dropped", reader=drop.reader.key, reason=drop.why)
+        logs.event(logs.INFO, "peer dropped", reader=drop.reader.key, why=drop.why)
         self.packs.leave(drop.reader)
         self.peers.remove(drop.reader)
         self._server.forget(drop.reader.identity)

@@ -206,7 +206,7 @@ class PrefillHalf(Half):
 
     def _free(self, released: Released) -> None:
         """Record that the blocks of a request are free."""
-        self._counters.add("ended_holds", end=released.why)
+        self._counters.add("ended_holds", why=released.why)
         self.spans.end(released.request, released.why, "blocks freed early" if released.why == "expired" else "")
         self._released.append(released)
 

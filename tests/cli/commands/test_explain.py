@@ -547,7 +547,7 @@ def test_words_of_a_line_need_no_quotes() -> None:
 
 
 def test_a_metric_may_have_labels_and_an_alert_small_letters() -> None:
-    assert answer('kvplan_ended_holds_total{end="withdrawn"}') == answer("kvplan_ended_holds_total")
+    assert answer('kvplan_ended_holds_total{why="withdrawn"}') == answer("kvplan_ended_holds_total")
     assert answer("kvplanvllmfreedearly") == answer("KvplanVllmFreedEarly")
 
 

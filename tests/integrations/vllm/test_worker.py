@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +23,18 @@ from kvplan.integrations.vllm import worker as halves
 from kvplan.integrations.vllm.clearing import BlockClearing
 from kvplan.integrations.vllm.holds import PrefillSide
 from kvplan.integrations.vllm.loads import DecodeSide, LoadTimes, StepResults
-from kvplan.integrations.vllm.measures import BYTES, EXPIRED, FAILED, HELD, QUARANTINED, SECONDS, added, empty, nothing
+from kvplan.integrations.vllm.measures import (
+    BYTES,
+    EXPIRED,
+    FAILED,
+    HELD,
+    PENDING,
+    QUARANTINED,
+    SECONDS,
+    added,
+    empty,
+    nothing,
+)
 from kvplan.integrations.vllm.metadata import GroupName, HoldOrder, LoadOrder, PromptChunk, StepOrders
 from kvplan.integrations.vllm.worker import ConnectorWorker
 from kvplan.runtime import DecodeWorker, Keys, Request, Transfer
@@ -363,19 +375,48 @@ def test_loads_are_measured_once(pair: Pair) -> None:
 def test_held_requests_are_counted_until_their_blocks_are_free(pair: Pair) -> None:
     request = ask(pair.made, TOKENS_ASKED)
     filled(pair.made, request)
-    told = nothing()
     pair.hold(request)
+    told = nothing()
     for worker in pair.prefill:
-        assert worker.measured
         added(told, worker.measures())
-        assert not worker.measured
-    assert sum(told[HELD]) == 2
+        assert worker.measured, "vLLM adds up what workers tell in a step"
+    assert told[HELD] == [2]
     pair.load(order(pair.made, request))
     pair.loaded()
     pair.sent()
+    told = nothing()
     for worker in pair.prefill:
         added(told, worker.measures())
+        assert not worker.measured
     assert (told[HELD], empty(told)) == ([0], True), "the log adds to what is empty"
+
+
+def test_a_worker_tells_at_first_that_it_keeps_nothing(pair: Pair) -> None:
+    """A new engine behind an old frontend."""
+    assert pair.decode.measured
+    assert [pair.decode.measures()[name] for name in (HELD, PENDING, QUARANTINED)] == [[0], [0], [0]]
+    assert not pair.decode.measured
+
+
+def test_loads_that_wait_are_counted(pair: Pair) -> None:
+    pair.load(order(pair.made, ask(pair.made, TOKENS_ASKED)))
+    assert (pair.decode.measured, pair.decode.measures()[PENDING]) == (True, [1])
+    pair.decode.load(StepOrders(cancels=("r-here",)))
+    pair.loaded()
+    assert (pair.decode.measured, pair.decode.measures()[PENDING]) == (True, [0])
+
+
+def test_the_debug_log_has_what_is_held(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    request = ask(pair.made, TOKENS_ASKED)
+    filled(pair.made, request)
+    pair.hold(request)
+    pair.load(order(pair.made, request))
+    pair.loaded()
+    pair.sent()
+    lines = [line.partition(" request=")[::2] for line in caplog.messages]
+    assert [line for line in lines if line[0] == "request held"] == [("request held", "r# tokens=45")] * 2
+    assert [line for line in lines if line[0] == "request freed"] == [("request freed", "r# why=finished")] * 2
 
 
 def test_failed_loads_are_counted_until_nothing_can_be_written(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,11 +424,10 @@ def test_failed_loads_are_counted_until_nothing_can_be_written(pair: Pair, monke
     monkeypatch.setattr(pair.made.decode[0], "settled", lambda transfer: free)
     pair.load(order(pair.made, ask(pair.made, TOKENS_ASKED)))
     pair.decode.load(StepOrders(cancels=("r-here",)))
-    until(lambda: pair.decode.ended(idle=True) == StepResults() and pair.decode.measured)
-    assert pair.decode.measures()[QUARANTINED] == [1]
+    until(lambda: pair.decode.ended(idle=True) == StepResults() and pair.decode.measures()[QUARANTINED] == [1])
     free = True
     pair.loaded()
-    assert pair.decode.measures()[QUARANTINED] == [-1]
+    assert pair.decode.measures()[QUARANTINED] == [0]
 
 
 def test_a_hold_that_is_refused_frees_its_blocks(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
