@@ -1,4 +1,4 @@
-"""docs/operations.md as values: what is seen in production, what it means, and what to do."""
+"""docs/operations.md as values: what is seen in production, what it means, and what to do; and a connector's keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from kvplan.cli.codes import page
 PAGE = "operations.md"
 TABLE = re.compile(r"^\| seen \| means \| do \|\n\|[-|]+\|\n((?:\|.*\n)+)", re.MULTILINE)
 METRICS = re.compile(r"^\| `(\w+:\w+)` \| (.*) \|$", re.MULTILINE)
-ALERT = re.compile(r"\{alert: (\w+), expr: '(.*?)'[,}]")
+GROUP = re.compile(r"^  - name: (.*)\n((?:    .*\n)+)", re.MULTILINE)
+ALERT = re.compile(r"\{alert: (\w+), expr: '(.*?)'(?:, for: (\w+))?\}")
+KEYS = re.compile(r"^\| `(\w+)` \| ([^|]*) \| (.*) \|$", re.MULTILINE)
 CODE, SERIES, QUOTED = re.compile(r"\b[A-Z]\d{3}\b"), re.compile(r"(?:\w+:)?kvplan_\w+"), re.compile(r"`([^`]+)`")
 WORD = re.compile(r"\w+")
 # A line of the log has a blank or a value; a name has neither.
@@ -36,10 +38,35 @@ def signs() -> tuple[Sign, ...]:
     return tuple(Sign(*map(_plain, line.strip("| ").split(" | "))) for line in lines)
 
 
+class Alert(NamedTuple):
+    """An alert: the engines that it is about, its condition, and for how long that must be true, empty for no time."""
+
+    about: str
+    condition: str
+    lasting: str
+
+
 @cache
-def alerts() -> dict[str, str]:
-    """Return the condition of every alert."""
-    return dict(ALERT.findall(page(PAGE)))
+def alerts() -> dict[str, Alert]:
+    """Return every alert by name."""
+    groups = GROUP.findall(page(PAGE))
+    return {name: Alert(about, *more) for about, rules in groups for name, *more in ALERT.findall(rules)}
+
+
+@cache
+def connector_keys() -> dict[str, tuple[str, str]]:
+    """Return the default and the meaning of every key of a connector."""
+    section = page("connector.md").partition("\n## Configuration\n")[2].partition("\n## ")[0]
+    return {name: (default, LINK.sub(r"\1", meaning)) for name, default, meaning in KEYS.findall(section)}
+
+
+def names() -> set[str]:
+    """Return all alerts, metrics and quoted lines of the log."""
+    return {
+        *alerts(),
+        *map(plain_name, SERIES.findall(page(PAGE))),
+        *(name for sign in signs() for name in _phrases(sign)),
+    }
 
 
 @cache
@@ -53,7 +80,8 @@ def signs_of(what: str) -> list[Sign]:
 
     A line or a condition has the rows of each code, metric and event that it names.
     """
-    text = alerts().get(alert(what), what)
+    known = alert(what)
+    text = alerts()[known].condition if known else what
     rows: dict[str, list[Sign]] = {}
     for sign in signs():
         for name in _named(sign, text):

@@ -204,7 +204,8 @@ class MetricsAddressError(KvplanError):
 class QuarantinedError(RequestError):
     """Another transfer may still write a block of the request.
 
-    Use other blocks, or retry later. If a peer hangs, end its processes, then call `drop(peer, dead=True)`.
+    Use other blocks, or retry later. If a peer hangs, end its processes, then call `drop(peer, dead=True)`
+    (docs/runtime.md#quarantine).
     """
 
     code = "R042"
@@ -215,7 +216,7 @@ class DeadlineError(RequestError):
 
     The message says what each prefill worker still owed. If one has not confirmed that it holds all of the request,
     the tokens are not computed yet: give slow prefill more time. If bytes are still on their way and all is computed,
-    check the network. A retry is safe.
+    check the network. A retry is safe (docs/runtime.md#failures).
     """
 
     code = "R043"
@@ -224,7 +225,8 @@ class DeadlineError(RequestError):
 class TransferError(RequestError):
     """A read or write of the transfer failed; the cause is chained.
 
-    Check the peer and the network, and connect again if the peer is no longer connected. A retry is safe.
+    Check the peer and the network, and connect again if the peer is no longer connected. A retry is safe
+    (docs/runtime.md#failures).
     """
 
     code = "R044"
@@ -242,10 +244,9 @@ class CancelledTransferError(RequestError):
 class LeaseError(RequestError):
     """A prefill worker did not hold the request, held it for less than the whole read, or accepts no more claims.
 
-    Decode asked after the lease had ended, was silent for a lease, or named other blocks or another hold of this id.
-    Make prefill's lease (`lease`, or `lease_s` of its connector) longer than the longest wait in decode's queue, poll
-    decode workers all the time, and look for requests that a router drops. Then hold the request again and retry. Where
-    the message names a limit on claims or connections, retry later, or spread the requests over more workers.
+    The message says why: its lease ended, it took longer than decode's `hold_s`, prefill restarted or withdrew it,
+    another engine or try has read it, it was held again, or too much is claimed. docs/runtime.md#when-a-hold-ends has
+    the rules.
     """
 
     code = "R046"
@@ -254,7 +255,7 @@ class LeaseError(RequestError):
 class ChecksumError(RequestError):
     """The bytes that arrived differ from those that prefill holds. The message names the first such layer.
 
-    Serve nothing of this request, stop the pair, keep the log, and report it.
+    Serve nothing of this request, stop the pair, keep the log, and report it (docs/runtime.md#checksums).
     """
 
     code = "R047"
@@ -263,7 +264,7 @@ class ChecksumError(RequestError):
 class WithdrawnError(RequestError):
     """The prefill engine withdrew the request, or drains and does not hold it.
 
-    Ask another engine, or compute the request on decode.
+    Ask another engine, or compute the request on decode (docs/runtime.md#when-a-hold-ends).
     """
 
     code = "R048"
@@ -273,7 +274,7 @@ class LimitedError(RequestError):
     """More requests are in progress than the worker's limits allow.
 
     Wait until some have ended, or raise `Limits.requests`. On prefill call `released()` in each step: what it has
-    not returned yet counts.
+    not returned yet counts (docs/runtime.md#limits-and-fairness).
     """
 
     code = "R049"
@@ -291,7 +292,7 @@ class PhaseError(RequestError):
 class DrainingError(RequestError):
     """The worker drains before it is stopped: it accepts nothing new, and ends what outlasts the deadline.
 
-    Ask another engine, or compute the request on decode.
+    Ask another engine, or compute the request on decode (docs/runtime.md#drain).
     """
 
     code = "R051"

@@ -150,7 +150,7 @@ def _unknown(known: Library, what: str) -> Exception:
     """The error for a word that has no explanation (K008)."""
     from kvplan.cli.commands.explain_word import names_in_files
     from kvplan.dsl.files.documents import ARGUMENT, ELSEWHERE, beside, nearest_name
-    from kvplan.dsl.text.diagnostics import Diagnostic, DslError
+    from kvplan.dsl.text.diagnostics import SHORT_LIST, Diagnostic, DslError, quoted
     from kvplan.dsl.text.source import inline
     from kvplan.dsl.text.yaml_reader import YamlScalar
 
@@ -162,9 +162,13 @@ def _unknown(known: Library, what: str) -> Exception:
     shouted = what.upper()
     asked = shouted if shouted in RULES or shouted in MEANINGS else what
     place = inline(what, ARGUMENT)
-    near = beside("model", YamlScalar(what, place)) or nearest_name(asked, known.kinds, more)
-    help = near or f"{ELSEWHERE}; metrics begin with {METRIC}, words are in docs/glossary.md"
-    message = f"there is no model, engine, kind, key, option, parameter, rule or word '{what}'"
+    seen = on_call.names()
+    longer = sorted(name for name in seen if what.casefold() in name.casefold())
+    near = beside("model", YamlScalar(what, place)) or nearest_name(asked, known.kinds, [*more, *seen])
+    if 0 < len(longer) <= SHORT_LIST:
+        near = f"did you mean {quoted(longer)}?"
+    help = near or f"{ELSEWHERE}; metrics, alerts and events are in docs/operations.md, words in docs/glossary.md"
+    message = f"there is no model, engine, kind, key, option, parameter, rule, metric, alert, event or word '{what}'"
     return DslError(Diagnostic("K008", message, place, (), help))
 
 
@@ -280,8 +284,10 @@ def explain_code(code: str) -> dict[str, Any]:
 
 def explain_seen(what: str) -> dict[str, Any]:
     """An alert with its condition, or the event of a line of the log."""
-    if alert := on_call.alert(what):
-        return {"code": alert, "title": "an alert.", "text": on_call.alerts()[alert]}
+    if name := on_call.alert(what):
+        about, condition, lasting = on_call.alerts()[name]
+        text = f"{condition}, for {lasting}" if lasting else condition
+        return {"code": name, "title": f"an alert ({about}).", "text": text}
     return {"code": on_call.event(what), "title": "words of the log."}
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kvplan.cli.codes import words
+from kvplan.cli import on_call
+from kvplan.cli.codes import families, words
 from kvplan.cli.commands.explain_layouts import flat, param_lines, plain_param, wrapped
 from kvplan.dsl.json_schema import FILES
 from kvplan.dsl.schema.forms import FormKey, forms_in
@@ -46,10 +47,15 @@ def _in_files(found: Library, word: str) -> tuple[str, str]:
 
 
 def names_in_files(found: Library) -> set[str]:
-    """The names of all parameters and axes of kinds and options of engines, and all keys of layout files."""
+    """The names of all parameters and axes of kinds and options of engines, all keys of layout files and connectors."""
     params = {name for kind in found.kinds.values() for name in (*kind.params, *_axes_of(kind))}
     options = {name for engine in found.engines.values() for name in engine.options}
-    return {*params, *options, *(key.name for form in forms_in(*FILES.values()) for key in form.keys)}
+    return {
+        *params,
+        *options,
+        *on_call.connector_keys(),
+        *(key.name for form in forms_in(*FILES.values()) for key in form.keys),
+    }
 
 
 def _meanings(found: Library, word: str) -> Iterator[_Meaning]:
@@ -62,6 +68,13 @@ def _meanings(found: Library, word: str) -> Iterator[_Meaning]:
     if axes:
         yield f"an axis of {listed([kind.name for kind, _ in axes], 'and')}", [_axis_line(*axis) for axis in axes]
     yield from _options(found, word)
+    if (told := on_call.connector_keys().get(word)) is not None:
+        default, meaning = told
+        where = families()["I"].text.splitlines()[0]
+        yield (
+            "a key of a connector",
+            [*wrapped(f"{word}, by default {default}", 2, 6), *wrapped(meaning, 6), f"      {where}"],
+        )
     yield from _keys(word)
 
 

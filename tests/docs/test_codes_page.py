@@ -10,7 +10,7 @@ from kvplan.cli.codes import all_codes, families
 
 PAGE = ROOT / "docs" / "errors.md"
 # A page of the documentation, as codes name it.
-NAMED = re.compile(r"`?\bdocs/(\w[\w-]*\.md)`?")
+NAMED = re.compile(r"`?\bdocs/(\w[\w-]*\.md(?:#[\w-]+)?)`?")
 
 EXAMPLE = re.compile(r"^Wrong:\n\n((?:    .*\n?)+)\nRight:\n\n((?:    .*\n?)+)", re.MULTILINE)
 

@@ -79,9 +79,7 @@ def section(name: str) -> str:
 
 def alerts() -> list[dict[str, str]]:
     (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    (group,) = yaml.safe_load(text)["groups"]
-    rules: list[dict[str, str]] = group["rules"]
-    return rules
+    return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
 
 
 def code_default(name: str, parameter: str) -> Any:

@@ -350,7 +350,23 @@ def test_options_that_choose_nothing_are_refused(words: list[str]) -> None:
 def test_a_word_that_is_nothing_is_shown_where_metrics_and_words_are() -> None:
     said = run("xylophone")
     assert said.exit_code == 2
-    assert "metrics begin with kvplan_, words are in docs/glossary.md" in said.output
+    assert "alerts and events are in docs/operations.md, words in docs/glossary.md" in said.output
+
+
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [
+        ("KvplanHolds", "KvplanHoldsFull"),
+        ("held_requests", "vllm:kvplan_held_requests"),
+        ("KvplanVllmFreeEarly", "KvplanVllmFreedEarly"),
+        ("peer_lost", "peer lost"),
+        ("early", "blocks freed early"),
+    ],
+)
+def test_a_word_that_is_nothing_is_answered_with_what_production_shows(word: str, near: str) -> None:
+    told = run(word).output
+    assert "error[K008]" in told
+    assert f"'{near}'" in told.partition("did you mean ")[2]
 
 
 @pytest.mark.parametrize("word", ["quarantine", "Lease", "run of an engine", "meet"])
@@ -572,9 +588,30 @@ def test_an_error_is_explained_by_the_name_of_its_class(name: str) -> None:
     assert answer(name)["title"] == name
 
 
-@pytest.mark.parametrize("key", ["lease_s", "hold_s", "timeout_s"])
-def test_the_seconds_of_a_connector_are_explained(key: str) -> None:
-    assert "connector: the seconds" in answer(key)["title"]
+@pytest.mark.parametrize(("key", "default"), [("lease_s", "120.0"), ("hold_s", "10.0"), ("peers", "none")])
+def test_a_key_of_a_connector_is_explained_with_its_default(key: str, default: str) -> None:
+    assert "a key of a connector" in answer(key)["title"]
+    assert "docs/vllm.md#configuration" in answer(key)["text"]
+    assert f"\n  {key}, by default {default}\n" in answer(key)["text"].replace("`", "")
+
+
+def test_the_connector_s_lease_comes_before_the_simulator_s() -> None:
+    told = run("lease_s").stdout
+    assert told.index("at least 3: how long") < told.index("a prefill engine in a fleet file, optional")
+
+
+@pytest.mark.parametrize(
+    ("alert", "said"),
+    [
+        ("KvplanFreedEarly", ("embedded runtime, prefill", " > 0, for 15m")),
+        ("KvplanVllmSlow", ("vLLM, decode", " > 2, for 10m")),
+        ("KvplanChecksum", ("embedded runtime, decode", " > 0")),
+    ],
+)
+def test_an_alert_says_where_it_fires_and_when(alert: str, said: tuple[str, str]) -> None:
+    about, end = said
+    told = answer(alert)
+    assert (told["title"], told["text"].endswith(end)) == (f"an alert ({about}).", True)
 
 
 def test_the_values_of_a_label_are_told() -> None:
