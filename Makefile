@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 SOAK_S ?= 600
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
+CHECKS := ruff imports types pages english
+AT_ONCE := --no-print-directory --jobs=2 --output-sync=target
 # A worker that dies ends the run: with another in its place, pytest-xdist waits for ever for what it was given.
 PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart=0 -q
 
@@ -26,15 +28,18 @@ test: export UCX_MEM_MMAP_HOOK_MODE ?= none
 test: export OPENBLAS_NUM_THREADS ?= 1
 test: export MALLOC_MMAP_THRESHOLD_ ?= 33554432
 test: export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
-test: lint  ## all tests, linters and type checks; TORCH=1 installs torch for its tests too
-	$(BIN)/python -m pytest -m "not full and not vllm" $(PYTEST_ARGS)
+# What only reads runs beside the tests, which wait for each other and leave a core idle now and then.
+test: $(VENV)/.dev  ## all tests, linters and type checks; TORCH=1 installs torch for its tests too
+	@$(MAKE) $(AT_ONCE) $(TEST_SETS) collected
+	@{ nice $(MAKE) --no-print-directory $(CHECKS) >$(VENV)/.checks 2>&1; code=$$?; cat $(VENV)/.checks; exit $$code; } & \
+	$(BIN)/python -m pytest -m "not full and not vllm" $(PYTEST_ARGS); tests=$$?; wait $$! && exit $$tests
 
 test-all: lint  ## all of that and what takes longer: whole models, every engine, every fault, a soak
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 	@$(MAKE) full faults soak
 
-lint: $(TEST_SETS)  ## linters, type checks and the documentation only
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types ruff imports pages english collected
+lint: $(VENV)/.dev  ## linters, type checks and the documentation only
+	@$(MAKE) $(AT_ONCE) $(TEST_SETS) $(CHECKS) collected
 
 types:
 	$(BIN)/mypy
@@ -53,12 +58,13 @@ pages:
 english:
 	$(BIN)/python -m tests.english
 
-# Once, before three workers would do it at the same time: pytest compiles what it collects, after a change.
+# Once, before three workers would do it at the same time: pytest compiles what it collects, after a change. Those that
+# need torch are left out, as it may not be there yet.
 collected: .pytest_cache/collected
 	@:
 
-.pytest_cache/collected: $(shell find tests -name '*.py')
-	@$(BIN)/python -m pytest --collect-only -qq >/dev/null && mkdir -p $(@D) && touch $@
+.pytest_cache/collected: $(shell find tests -name '*.py') | $(VENV)/.nixl
+	@$(BIN)/python -m pytest --collect-only -qq --ignore=tests/integrations/vllm/encoder >/dev/null && mkdir -p $(@D) && touch $@
 
 site: $(VENV)/.dev  ## the documentation as a site, on port 8000
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
@@ -155,5 +161,6 @@ $(VENV)/.nixl: constraints.txt | $(VENV)/.core
 	elif $(PIP) --no-deps nixl nixl-cu12; then touch $@; \
 	else echo "NIXL could not be installed: going on without"; fi
 
-$(VENV)/.torch: $(VENV)/.dev
+# After NIXL: no two runs of pip at once.
+$(VENV)/.torch: $(VENV)/.dev | $(VENV)/.nixl
 	@echo "installing torch" && $(PIP) torch && touch $@
