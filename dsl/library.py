@@ -24,6 +24,7 @@ from kvplan.dsl.files.heads import FileHead
 from kvplan.dsl.files.kinds import parse_kind
 from kvplan.dsl.files.lazy import LazyFiles, OtherNames
 from kvplan.dsl.files.machines import parse_machine
+from kvplan.dsl.files.model_hints import ModelHints
 from kvplan.dsl.files.models import ModelReferences, parse_model
 from kvplan.dsl.files.rule_check import check_reading
 from kvplan.dsl.files.variants import check_variants, extended, place, variant
@@ -179,11 +180,11 @@ class Library:
                 words |= entries(Sink(), own, "own").keys()
         return OptionWords(options, self.storages | words | frozenset(dtypes.NAMES))
 
-    @property
-    def _references(self) -> ModelReferences:
-        readable = (lambda: self.readable_kinds), (lambda: self.readable_engines)
-        words = (lambda: self.option_words), *readable, (lambda: self.general.words)
-        return ModelReferences(self.kinds, self.outer, self.paths["engine"], *words)
+    @cached_property
+    def references(self) -> ModelReferences:
+        """What model files may refer to."""
+        hints = lambda: ModelHints(self.readable_kinds, self.readable_engines, self.general.words, self.outer)  # noqa: E731
+        return ModelReferences(self.kinds, self.outer, self.paths["engine"], lambda: self.option_words, hints)
 
     @cached_property
     def storages(self) -> frozenset[str]:
@@ -282,9 +283,9 @@ class Library:
         return parse_kind(sink, self._over("kind", document.root, name), name, self.outer, self.mesh_axes)
 
     def _model(self, sink: Sink, document: YamlDocument, name: str) -> Model:
-        root, known = document.root, self._references
+        root = document.root
         check_variants(sink, root.get(FAMILY))
-        return parse_model(sink, self._over("model", variant(root, name), name), name, known)
+        return parse_model(sink, self._over("model", variant(root, name), name), name, self.references)
 
     def _engine(self, sink: Sink, document: YamlDocument, name: str) -> Engine:
         """An engine to use. A shipped file's rules for kinds are not checked on every load, but by `errors`."""

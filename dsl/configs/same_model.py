@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.configs.numbers import CORRECT
-from kvplan.dsl.files.models import ModelReferences, parse_model
+from kvplan.dsl.files.models import parse_model
 from kvplan.dsl.files.static_check import settled_value
 from kvplan.dsl.lang.evaluate import evaluate
 from kvplan.dsl.lang.functions import given_words
@@ -31,8 +31,7 @@ def parsed(library: Library, text: str, name: str, place: SourceSpan) -> Model:
     sink = Sink()
     try:
         root = read_text(text, Path(f"{name}.yaml")).root
-        known = ModelReferences(library.kinds, library.outer, library.paths["engine"])
-        model = parse_model(sink, root, name, known)
+        model = parse_model(sink, root, name, library.references)
     except DslError as error:
         sink.take(error)
     if sink.errors:

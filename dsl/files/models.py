@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
 from kvplan.dsl.files.conditions import OptionWords, check_condition
 from kvplan.dsl.files.documents import described, is_known, params_of
+from kvplan.dsl.files.model_hints import ModelHints
 from kvplan.dsl.files.needs import check_tokens, parse_needs
 from kvplan.dsl.files.static_check import check_worth
 from kvplan.dsl.files.variants import notes
 from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.lang.nodes import Call, Expr, Name, Node, Value
+from kvplan.dsl.lang.nodes import Expr, Value
 from kvplan.dsl.rules.params import check_value, checked
 from kvplan.dsl.rules.rule import parse_own
-from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.schema.fields import check_names, entries, guarded, shown
 from kvplan.dsl.schema.kind import Kind, Param
 from kvplan.dsl.schema.model import CACHE, CACHES, MODEL, NO_CACHE, Cache, Model, NoCache
 from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.schema.shapes import EXPRESSION, NameShape, WholeShape
-from kvplan.dsl.text.diagnostics import Sink, close, layer_ranges, listed
+from kvplan.dsl.text.diagnostics import Sink, close, layer_ranges
 from kvplan.dsl.text.source import SourceSpan
 from kvplan.dsl.text.yaml_reader import NUMBERS, Tree, YamlList, YamlScalar, YamlTable
 
@@ -47,70 +47,18 @@ class ModelContext:
 @dataclass(frozen=True, slots=True)
 class ModelReferences:
     """The things that a model file may refer to: kinds, names for a kind's expressions besides its parameters, engines,
-    and the options of all engines. The rest is for hints, and asked for only if a key is unknown."""
+    and the options of all engines. `hints` are made only if a key or name is unknown."""
 
     kinds: Mapping[str, Kind]
     outer: tuple[str, ...]
     engines: Collection[str]
-    option_words: Callable[[], OptionWords] = OptionWords
-    readable_kinds: Callable[[], Sequence[Kind]] = tuple
-    readable_engines: Callable[[], Sequence[Engine]] = tuple
-    config_words: Callable[[], Sequence[tuple[str, Expr]]] = tuple
-
-    def of_side(self, word: str) -> str:
-        """A hint at the key of a side that a word, such as an engine's flag, stands for; empty if it is none."""
-        key = _side_keys(self.readable_engines()).get(word)
-        return f"each side says it: {key}=…" if key else ""
-
-    def of_condition(self, word: str) -> str:
-        """A hint at the option that is meant by an unknown word in a condition; empty if no side has the word."""
-        key = _side_keys(self.readable_engines()).get(word, "")
-        return f"did you mean '{key}'?" if key in self.outer else f"conditions cannot use '{key}'" if key else ""
-
-    def of_model(self, key: str, tree: Tree | None) -> str:
-        """A hint at the place, or the name, of an unknown key of a model."""
-        if isinstance(tree, YamlTable) and tree.get("kind"):
-            return "write it under caches"
-        words = (word for word, expr in self.config_words() if word in MODEL.known and key in _alternatives(expr.tree))
-        return next((f"did you mean '{word}'?" for word in words), "") or self.of_side(key)
-
-    def of_cache(self, key: str, kind: Kind) -> str:
-        """A hint at the place, or the name, of an unknown key of a cache of that kind."""
-        if key in MODEL.known:
-            return "write it beside caches: it is for the whole model"
-        if param := next((name for rule in kind.match for name, expr in rule.params.items() if expr.text == key), ""):
-            return f"did you mean '{param}'?"
-        kinds = self.readable_kinds()
-        if not kind.split and key in _divided(kinds):
-            return f"leave it out: every worker has all of a cache of kind '{kind.name}'"
-        others = [f"'{other.name}'" for other in kinds if key in other.params and not close(key, kind.params)]
-        return f"caches of kind {listed(others)} have it" if others else self.of_side(key)
-
-
-def _side_keys(engines: Iterable[Engine]) -> dict[str, str]:
-    """The keys of a side by the words for them: axes, options and flags of the engines that kvplan starts."""
-    started = [each for each in engines if each.serve]
-    flags = {flag: key for each in started for flag, key in each.flags.items()}
-    return flags | {key: key for each in started for key in (*each.mesh.workers, *each.mesh.derived, *each.options)}
-
-
-def _alternatives(node: Node) -> Iterator[str]:
-    """The names whose value may be that of the whole expression."""
-    if isinstance(node, Name):
-        yield node.id
-    if isinstance(node, Call) and node.function in ("first", "agreed"):
-        yield from (name for arg in node.args for name in _alternatives(arg))
-
-
-def _divided(kinds: Iterable[Kind]) -> set[str]:
-    """The parameters of kinds whose items workers divide among them: heads, channels."""
-    axes = ((kind.split, axis, expr) for kind in kinds for t in kind.tensors.values() for axis, expr in t.axes)
-    return {expr.text for split, axis, expr in axes if axis in split and expr is not None}
+    option_words: Callable[[], OptionWords]
+    hints: Callable[[], ModelHints]
 
 
 def parse_model(sink: Sink, root: YamlTable, name: str, known: ModelReferences) -> Model:
     """The model, with every error in the sink."""
-    keys = MODEL.read(sink, root, hint=lambda key: known.of_model(key, root.get(key)))
+    keys = MODEL.read(sink, root, hint=lambda key: known.hints().of_model(key, root.get(key)))
     kinds = known.kinds
     for engine in keys.sides:
         is_known(sink, "engine", engine, known.engines)
@@ -159,14 +107,14 @@ def _cache(sink: Sink, name: YamlScalar, tree: Tree, around: ModelContext, known
         return None
     required = [param.name for param in kind.params.values() if param.default is None]
     what = f"cache '{name}' of kind '{kind.name}'"
-    keys = CACHE.read(sink, tree, what, kind.params, required, lambda key: known.of_cache(key, kind))
+    keys = CACHE.read(sink, tree, what, kind.params, required, lambda key: known.hints().of_cache(key, kind, tree))
     check_tokens(sink, kind.store, f"kind '{kind.name}'", keys.given)
     needs = parse_needs(sink, keys.written("needs"), {*kind.params, *known.outer})
     given = [(param, keys.given[param.name]) for param in kind.params.values() if param.name in keys.given]
     params = {param.name: _param(sink, param, value, around) for param, value in given}
     good = {param: expr for param, expr in params.items() if expr is not None}
     check_worth(sink, kind, good, around.values, name.span, needs)
-    check_names(sink, keys.when, known.outer, hint=known.of_condition)
+    check_names(sink, keys.when, known.outer, hint=lambda word: known.hints().of_condition(word))
     check_condition(sink, keys.when, known.option_words)
     layers = parse_layers(sink, keys.written("layers"), around.layers, around.drafts)
     return replace(keys, name=name, kind=kind.name, layers=layers, params=good, needs=needs)
@@ -214,8 +162,9 @@ def parse_layers(sink: Sink, tree: Tree | None, count: int, drafts: int) -> tupl
         return ()
     if tree == ALL:
         return tuple(range(count))
-    if NUMBERS.fullmatch(tree) and not tree.isdigit():
-        sink.add("K012", f"layers are a list, not '{tree}'", tree.span, help=LIST_THEM)
+    if tree.startswith("[") or (NUMBERS.fullmatch(tree) and not tree.isdigit()):
+        help = "take out the quotes" if tree.startswith("[") else LIST_THEM
+        sink.add("K012", f"layers are a list, not '{tree}'", tree.span, help=help)
         return ()
     if tree == DRAFTS:
         if not drafts:

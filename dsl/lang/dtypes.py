@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from kvplan.dsl.text.diagnostics import fault, nearest
 from kvplan.dsl.text.source import inline
 
@@ -23,9 +25,14 @@ def canonical(dtype: str) -> str:
     return ALIASES.get(dtype, dtype)
 
 
+def advice(word: str, known: Iterable[str] = ()) -> str:
+    """Advice for an unknown element type, or a name that is none of `known`. No engine keeps f64, so none is meant."""
+    return nearest(word, {*known, *NAMES} - {"f64", "float64"})
+
+
 def size(dtype: str) -> int:
     """The bytes of one element. Raises DslError (T002) for an unknown type."""
     if canonical(dtype) not in SIZES:
-        place, help = inline(dtype, "<element type>"), nearest(dtype, NAMES) or f"known: {', '.join(SIZES)}"
-        raise fault("T002", f"'{dtype}' is not an element type", place, help=help)
+        help = advice(dtype) or f"known: {', '.join(SIZES)}"
+        raise fault("T002", f"'{dtype}' is not an element type", inline(dtype, "<element type>"), help=help)
     return SIZES[canonical(dtype)]

@@ -195,7 +195,7 @@ def _bytes(node: Node, env: Env) -> int:
     word = node.id if isinstance(node, Name) and node.id not in env else _value(node, env)
     if not isinstance(word, str) or dtypes.canonical(word) not in dtypes.SIZES:
         shown = word if isinstance(word, str) else foreign.described(word)
-        raise fault("T002", f"'{shown}' is not an element type", node.span, help=nearest(str(word), dtypes.NAMES))
+        raise fault("T002", f"'{shown}' is not an element type", node.span, help=dtypes.advice(str(word)))
     return dtypes.size(word)
 
 

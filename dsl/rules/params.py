@@ -9,7 +9,7 @@ from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.nodes import Expr, Name, Node, Number, Text
 from kvplan.dsl.schema.fields import check_names, worded
 from kvplan.dsl.schema.kind import Param
-from kvplan.dsl.text.diagnostics import Sink, nearest, nearest_or_all
+from kvplan.dsl.text.diagnostics import Sink, nearest_or_all
 from kvplan.dsl.text.yaml_reader import Named, YamlScalar
 
 # The message for a word if a value of this type is expected.
@@ -62,7 +62,7 @@ def _check_word(sink: Sink, param: Param, tree: Text) -> None:
         said = f"'{param.name}' is {wanted}, not '{str(tree.value).lower()}'"
         sink.add("T003", said, tree.span, help=_left_out(param, tree))
     elif param.type == "dtype" and tree.value not in dtypes.SIZES:
-        sink.add("T002", f"'{tree.value}' is not an element type", tree.span, help=nearest(tree.value, dtypes.NAMES))
+        sink.add("T002", f"'{tree.value}' is not an element type", tree.span, help=dtypes.advice(tree.value))
     elif param.values and tree.value not in param.values:
         sink.add("K010", f"'{param.name}' cannot be '{tree.value}'", tree.span, help=_value(tree.value, param.values))
 
@@ -105,7 +105,7 @@ def check_dtype(sink: Sink, expr: Expr | None, known: set[str]) -> None:
     if expr is None or not isinstance(expr.tree, Name):
         check_names(sink, expr, known)
     elif expr.tree.id not in known:
-        name, help = expr.tree.id, nearest(expr.tree.id, {*known, *dtypes.NAMES})
+        name, help = expr.tree.id, dtypes.advice(expr.tree.id, known)
         sink.add("T002", f"'{name}' is neither an element type nor a name", expr.tree.span, help=help)
 
 

@@ -37,6 +37,8 @@ def found(tmp_path: Path, old: str, new: str) -> list[tuple[str, str]]:
         ("dtype: bf16", "dtype: bf16\nblock_size: 16", "block_size", "each side says it: block=…"),
         ("dtype: bf16", "dtype: bf16\nkv_dtype: fp8", "kv_dtype", "each side says it: kv_dtype=…"),
         ("dtype: bf16", "dtype: bf16\nmore: {kind: gqa, layers: all}", "more", "write it under caches"),
+        ("dtype: bf16", "dtype: bf16\nwindow: 4096", "window", "write it in a cache, under caches"),
+        ("dtype: bf16", "dtype: bf16\nneeds: all", "needs", "write it in a cache, under caches"),
         ("drafts: 1", "num_nextn_predict_layers: 1", "num_nextn_predict_layers", "did you mean 'drafts'?"),
         ("dtype: bf16", "dtype: bf16\nmodel_type: llama", "model_type", "write checkpoint: {model_type: …}"),
         ("dim: 128}", "dim: 128, query_heads: 24}", "query_heads", "write it beside caches: it is for the whole model"),
@@ -44,6 +46,12 @@ def found(tmp_path: Path, old: str, new: str) -> list[tuple[str, str]]:
         ("rope: 64", "rope: 64, tp: 2", "tp", "each side says it: tp=…"),
         ("rope: 64", "rope: 64, heads: 1", "heads", "leave it out: every worker has all of a cache of kind 'mla'"),
         ("dim: 128}", "head_dim: 128}", "head_dim", "did you mean 'dim'?"),
+        (
+            "kind: mla, layers: layer % 3 != 2, latent: 512, rope: 64",
+            "kind: mamba2, layers: layer % 3 != 2, key_heads: 16, value_heads: 32, key_dim: 128, conv: 4",
+            "key_dim",
+            "these are keys of kind 'gdn'",
+        ),
         (
             "dim: 128}",
             "dim: 128, latent: 512}",
@@ -77,8 +85,10 @@ def test_a_key_is_not_led_to_what_only_uses_it(tmp_path: Path, old: str, new: st
     ("old", "new", "message", "hint"),
     [
         ("draft_tokens >", "num_speculative_tokens >", "unknown name 'num_speculative_tokens'", "mean 'draft_tokens'?"),
+        ("layer % 3 == 2", '"[2, 5]"', "layers are a list, not '[2, 5]'", "take out the quotes"),
         ("draft_tokens >", "tp >", "unknown name 'tp'", "conditions cannot use 'tp'"),
         ("layer % 3 == 2", '"range(2, 6, 3)"', "unknown function 'range'", "write a condition: layer >= 2 and layer %"),
+        ("dim: 128}", "dim: 128, dtype: float}", "'float' is", "did you mean 'float32'?"),
         ("dim: 128}", "dim: 128, window: null}", "unknown name 'null'", "if it is left out, it is 0"),
         ("dim: 128}", "dim: 128, window: false}", "'window' is a number, not 'false'", "if it is left out, it is 0"),
         ("dim: 128}", "dim: 128, window: -1}", "cache 'full': 'window' is -1", "give a whole number of tokens, or 0"),
