@@ -73,22 +73,10 @@ def compile_pair(
         raise _with_command(error, library, found, prefill, decode) from error
     profile = library.machine((options or {}).get(MACHINE, library.default_machine))
     extra = _own_layouts(library, profile.name, *sides_of)
-    doubts = (
-        *(_coded(doubt, "W001") for doubt in found.doubts),
-        *warnings_of(library, found, [side.engine for side in sides_of]),
-    )
+    used = [library.engine(name) for name in sorted({side.engine for side in sides_of})]
+    doubts = [f"{doubt.message.rstrip('.')} ({doubt.code})" for doubt in model_doubts(library, found, used)]
     layers = stored_layers(found, {cache.name for side in sides_of for cache in side.caches})
     return compile_bound(*sides_of, options, found.title, extra, doubts, profile, layers, (library, found))
-
-
-def warnings_of(library: Library, model: Model, engines: Sequence[str]) -> tuple[str, ...]:
-    """Return sentences about unusual numbers and layers of a model, beyond the doubts that its file keeps."""
-    used = [library.engine(name) for name in sorted({*engines})]
-    return tuple(_coded(doubt.message, doubt.code) for doubt in model_doubts(library, model, used))
-
-
-def _coded(sentence: str, code: str) -> str:
-    return f"{sentence.rstrip('.')} ({code})"
 
 
 def compile_bound(

@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kvplan.compiler.api import warnings_of
 from kvplan.compiler.side.text import parse_side
 from kvplan.doctor.examine import ExaminedSide, overruled, stores_otherwise
+from kvplan.dsl.check import model_doubts
 from kvplan.dsl.configs.differences import DRAFTED, MATCH, Difference
 from kvplan.dsl.configs.new_model import NewModel, made
 from kvplan.dsl.configs.same_model import parsed
 from kvplan.dsl.configs.unread_keys import like
 from kvplan.dsl.lang.nodes import Value
 from kvplan.dsl.library import Library, load
-from kvplan.dsl.named import is_path, library
+from kvplan.dsl.named import library
 from kvplan.dsl.schema.config import ConfigRules
+from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.schema.model import CHECKPOINT, Model
 from kvplan.dsl.schema.names import DRAFT_TOKENS
 from kvplan.dsl.text.diagnostics import DslError, close
@@ -24,10 +25,11 @@ from kvplan.dsl.text.source import SourceSpan, shown
 
 UNUSED = "the layout's `config` was not used, because its `match` does not hold: {}"
 IDLE = "`no_effect` of the layout's `config` lists `{}`, which {} lacks"
-COMPARE = "compare it with your engine (kvplan from-cache DUMP.json), then {}"
-NAME_IT = COMPARE.format("name the file that is right with --layout")
-CORRECT_IT = COMPARE.format("correct {} (kvplan check says what to do about a warning)")
+NAME_IT = "compare it with your engine (kvplan from-cache DUMP.json), then name the file that is right with --layout"
+SHIFTED = "`layers` may be shifted: two caches have each other's numbers"
+DECIDED = "{}: the sides' {} decides"
 CORRECT = "correct the layout: `{}` writes what CONFIG.JSON says"
+CORRECT_FILE = "correct {}"
 CORRECT_HERE = "correct what differs in the layout"
 GIVE = "write the numbers in doubt in the layout"
 RULES = (
@@ -35,7 +37,7 @@ RULES = (
     "(docs/dsl.md#what-a-model-adds)"
 )
 NOT_ITS_DRAFT = "for a draft that is not the checkpoint's add `config: {words: {drafts: 0}}` to the layout"
-CORRECT_DRAFT = "correct the draft layers"
+CORRECT_DRAFT, ADD_DRAFT = "correct the draft layers", "add the draft layers"
 RENAMED = "by the checkpoint's own names {} stores something else: give the layout `checkpoint: {{{}}}`"
 OVERRULED = (
     "{}: {} takes {} by the checkpoint's names: right if your build, or what `kvplan explain {}` says, changes that"
@@ -71,48 +73,59 @@ class FoundLayout:
     notes: tuple[str, ...] = ()
     command: str = ""
     doubts: tuple[str, ...] = ()
-    right: str = NAME_IT
+    right: str = ""
     checkpoint: Mapping[str, Value] = field(default_factory=dict)
     undrafted: bool = False
 
 
-def found_layout(config: Path, layout: str | None, layouts: Path | None) -> FoundLayout:
-    """The layout of the served model. Raises DslError."""
+def layouts_of(layout: str | None, layouts: Path | None) -> tuple[Library, str]:
+    """All layouts, and the name of the one that the user names, empty if none. Raises DslError."""
     own = (layouts,) if layouts else ()
+    return library(layout, own) if layout else (load((), own), "")
+
+
+def found_layout(
+    known: Library, name: str, config: Path, layout: str | None, layouts: Path | None, engines: Sequence[Engine]
+) -> FoundLayout:
+    """The layout of the served model, `name` if that is given, for sides of these engines. Raises DslError."""
     if layout:
-        known, name = library(layout, own)
-        return _named(known, name, config, layout, layouts)
-    known = load((), own)
+        return _named(known, name, config, layout, layouts, engines)
     new = made(known, config)
     doubts = _doubts(new)
+    right = NAME_IT if doubts else ""
     if new.same:
         name, *others = new.same
         names = _names_of(new)
         return FoundLayout(
-            known, known.model(name), _file(known, name), name, tuple(others), new.notes, "", doubts, checkpoint=names
+            known, known.model(name), _file(known, name), name, tuple(others), new.notes, "", doubts, right, names
         )
     model, command = parsed(known, new.text, new.name, SourceSpan(shown(config), 1, 1, 1)), str(config)
-    return FoundLayout(known, model, "", f"{new.name}.yaml", (), new.notes, new.command(command, layouts), doubts)
+    return FoundLayout(
+        known, model, "", f"{new.name}.yaml", (), new.notes, new.command(command, layouts), doubts, right
+    )
 
 
 def _doubts(new: NewModel) -> tuple[str, ...]:
-    """Why the engine may store something else: numbers in doubt, and architectures known to have another layout."""
-    return (*new.doubts, *_wrong(new))
+    """Why the engine may store something else: numbers in doubt, architectures known to have another layout, and the
+    user's files for such a configuration, if all store something else."""
+    return (*new.doubts, *_wrong(new), *(() if new.known else new.others))
 
 
 def _wrong(new: NewModel) -> tuple[str, ...]:
     return tuple(f"{row.name}: {row.verdict} ({row.evidence})" for row in new.tested if row.wrong)
 
 
-def _named(known: Library, name: str, config: Path, layout: str, layouts: Path | None) -> FoundLayout:
-    """A layout that the user names, with the doubts in its file, those about the configuration that it leaves open, and
-    the contradictions between them.
+def _named(
+    known: Library, name: str, config: Path, layout: str, layouts: Path | None, engines: Sequence[Engine]
+) -> FoundLayout:
+    """A layout that the user names, with the doubts about the configuration that it leaves open, and the contradictions
+    between them.
 
-    A number that the configuration does not say for sure is no contradiction: it becomes a note, like doubts that the
-    layout settles. An architecture that is read wrong for every engine is a doubt, unless the layout has its own rules.
+    A number that the configuration does not say for sure, or that options of all sides decide, is no contradiction: it
+    becomes a note, like doubts that the layout settles. An architecture that is read wrong for every engine is a doubt,
+    unless the layout has its own rules.
     """
     model = known.model(name)
-    right = CORRECT_IT.format(layout) if is_path(layout) else NAME_IT
     layout_only = FoundLayout(known, model, _file(known, name), layout)
     try:
         new = made(known, config, layout=name)
@@ -120,22 +133,34 @@ def _named(known: Library, name: str, config: Path, layout: str, layouts: Path |
         if error.diagnostics[0].code not in REFUSALS:
             raise
         why = f"{shown(config)} was not compared with {name}: {error.diagnostics[0].message}"
-        return replace(layout_only, doubts=(why, *model.doubts), right=RULES)
+        return replace(layout_only, doubts=(why,), right=RULES)
     differences = new.unlike(known, name)
     compared = model.config != ConfigRules() or any(row.right for row in new.tested)
     standing = (*new.standing(known, name), *(() if compared else _wrong(new)), *_unreadable(model, new))
-    settled = [doubt for doubt in new.doubts if doubt not in standing]
-    contradictions, unsure = ([each for each in differences if each.sure is sure] for sure in (True, False))
+    settled = [doubt for doubt in new.doubts if doubt not in (*standing, *model.doubts)]
+    told = {each: each.text(shown(config), name) for each in differences}
+    decided = {each: option for each in differences if (option := _deciding(each, engines))}
+    told |= {each: DECIDED.format(told[each], option) for each, option in decided.items()}
+    contradictions = [each for each in differences if each.sure and each not in decided]
+    unsure = [each for each in differences if each not in contradictions]
     unused = _unused(model, new, differences, shown(config)) if contradictions or standing else ()
     notes = (*_idle(model, new, shown(config)), *settled, *_undrafted(model, new))
     return replace(
         layout_only,
-        notes=(*(each.text(shown(config), name) for each in unsure), *notes),
-        doubts=(*(each.text(shown(config), name) for each in contradictions), *standing, *unused, *model.doubts),
-        right=_advice(contradictions, standing, new.command(str(config), layouts)) or right,
+        notes=(*(told[each] for each in unsure), *notes),
+        doubts=(*(told[each] for each in contradictions), *standing, *unused),
+        right=_advice(contradictions, standing, new.command(str(config), layouts)),
         checkpoint=_names_of(new),
         undrafted=any(each.about == DRAFTED and not model.drafts for each in unsure),
     )
+
+
+def _deciding(difference: Difference, engines: Sequence[Engine]) -> str:
+    """The option that gives a parameter its value on each of these engines, whatever a configuration says, or empty."""
+    kind, param = difference.param
+    given = ({r.that.text for r in each.require if kind in r.kinds} for each in engines)
+    equal = set[str].intersection(*given)
+    return next((o for each in engines for o in each.options if f"{param} == {o}" in equal), "")
 
 
 def _advice(contradictions: Sequence[Difference], standing: Sequence[str], command: str) -> str:
@@ -149,8 +174,10 @@ def _advice(contradictions: Sequence[Difference], standing: Sequence[str], comma
     write = [] if all(drafted) else [CORRECT_HERE if standing else CORRECT.format(command)]
     give = [GIVE] if standing else []
     draft = [CORRECT_DRAFT, NOT_ITS_DRAFT] if any(drafted) else []
+    values = {(each.param[1], each.configured, each.layout) for each in contradictions}
+    shifted = [SHIFTED] if any((what, layout, own) in values for what, own, layout in values if what) else []
     rules = [] if all(drafted) and not standing else [RULES]
-    return "; ".join((*write, *give, *rules, *draft))
+    return "; ".join((*shifted, *write, *give, *rules, *draft))
 
 
 def _unreadable(model: Model, new: NewModel) -> tuple[str, ...]:
@@ -197,7 +224,8 @@ def _without_draft(found: FoundLayout) -> FoundLayout:
     """A layout without draft layers, on a side that drafts: a doubt if the configuration has some, else a note."""
     if not found.undrafted:
         return replace(found, notes=(*found.notes, UNDRAFTED))
-    return replace(found, doubts=(*found.doubts, UNDRAFTED), right=f"{found.right}; {NOT_ITS_DRAFT}")
+    right = "; ".join((*([found.right] if found.right else []), ADD_DRAFT, NOT_ITS_DRAFT))
+    return replace(found, doubts=(*found.doubts, UNDRAFTED), right=right)
 
 
 def on_sides(found: FoundLayout, sides: Mapping[str, ExaminedSide]) -> FoundLayout:
@@ -212,8 +240,12 @@ def on_sides(found: FoundLayout, sides: Mapping[str, ExaminedSide]) -> FoundLayo
     found = replace(found, notes=(*found.notes, *dict.fromkeys(own)))
     if not found.file:
         return found
-    slips = warnings_of(found.library, found.model, [side.engine.name for side in sides.values()])
-    unnamed = [side.engine.name for side in sides.values() if stores_otherwise(side, found.checkpoint)]
+    shipped = found.library.shipped("model", found.model.name)
     words = ", ".join(f"{key}: {word}" for key, word in found.checkpoint.items())
-    names = (RENAMED.format(name, words) for name in dict.fromkeys(unnamed))
-    return replace(found, doubts=tuple(dict.fromkeys((*found.doubts, *slips, *names))))
+    unnamed = (side.engine.name for side in sides.values() if stores_otherwise(side, found.checkpoint))
+    warnings = model_doubts(found.library, found.model, [side.engine for side in sides.values()])
+    slips = (each for each in warnings if each.message not in found.doubts)
+    told = (f"{each.message} ({each.code})" + (f": {each.help}" if each.help and not shipped else "") for each in slips)
+    doubts = dict.fromkeys((*found.doubts, *told, *(RENAMED.format(name, words) for name in unnamed)))
+    right = found.right or (NAME_IT if shipped else CORRECT_FILE.format(found.file))
+    return replace(found, doubts=tuple(doubts), right=right)

@@ -118,22 +118,26 @@ def _doubts(library: Library, path: Path) -> list[Diagnostic]:
     """The warnings (W…) about the models or the kind of a file without errors."""
     models = library.models_of(path)
     engines = library.readable_engines if models else []
-    told = [Diagnostic("W001", text, _of_doubts(model), (), SETTLE) for model in models for text in model.doubts]
-    told += [doubt for model in models for doubt in model_doubts(library, model, engines)]
+    told = (doubt for model in models for doubt in model_doubts(library, model, engines))
     return [*told, *_key_doubts(library, path)]
 
 
 def model_doubts(library: Library, model: Model, engines: Sequence[Engine]) -> list[Diagnostic]:
-    """The warnings about a model, beyond the doubts that its file keeps.
-
-    They are doubts of kinds (W002), failed expectations of engines (W003), what layers store (W004 to W006), and
-    words that rules read (W008).
+    """The warnings about a model: the doubts that its file keeps (W001), doubts of kinds (W002), failed expectations of
+    engines (W003), what layers store (W004 to W006), and words that rules read (W008).
     """
+    kept = [Diagnostic("W001", text, _of_doubts(model), (), SETTLE) for text in model.doubts]
     kinds = {cache.kind: library.kind(cache.kind) for cache in model.caches.values()}
     numbers = [
         doubt for cache in model.caches.values() for doubt in doubts_of(kinds[cache.kind], cache, model.values, engines)
     ]
-    return [*_dtype_doubts(model), *numbers, *layer_warnings(model, kinds), *lacking_words(model, kinds, engines)]
+    return [
+        *kept,
+        *_dtype_doubts(model),
+        *numbers,
+        *layer_warnings(model, kinds),
+        *lacking_words(model, kinds, engines),
+    ]
 
 
 def _dtype_doubts(model: Model) -> list[Diagnostic]:

@@ -24,7 +24,7 @@ from kvplan.compiler.side.text import pairs
 from kvplan.compiler.words import many
 from kvplan.doctor import machine, start
 from kvplan.doctor.examine import ExaminedSide, describe_examined, describe_way, examined
-from kvplan.doctor.layout import FoundLayout, found_layout, on_sides
+from kvplan.doctor.layout import FoundLayout, found_layout, layouts_of, on_sides
 from kvplan.doctor.start import EnginePlace, Step
 from kvplan.dsl.library import Library
 from kvplan.dsl.schema.engine import Engine
@@ -86,17 +86,19 @@ def command(
     if peer_engine:
         unused = {"--peer-release": peer_release, "--peer-platform": peer_platform}
         leave_out("--peer-engine excludes --peer-release and --peer-platform", unused)
-    found = found_layout(config, layout, layouts)
+    known, model = layouts_of(layout, layouts)
     named = {HERE: engine, PEER: peer_engine or (engine if not (peer_release or peer_platform) else None)}
-    named = {side: name if name and not _is_only_file(found.library, name) else None for side, name in named.items()}
+    named = {side: name if name and not _is_only_file(known, name) else None for side, name in named.items()}
     releases = {HERE: release or "", PEER: peer_release or ("" if peer_engine else release) or ""}
-    engine = engine or _engine(found.library, release, platform)
+    engine = engine or _engine(known, release, platform)
     if peer_release or peer_platform:
-        peer_engine = _engine(found.library, peer_release or release, peer_platform or platform)
+        peer_engine = _engine(known, peer_release or release, peer_platform or platform)
     if peer_options is None:
         peer_options = options if peer_engine in (None, engine) else ""
     peer_tp, peer_pp = (tp if peer_tp is None else peer_tp), (pp if peer_pp is None else peer_pp)
     texts = {HERE: _text(engine, tp, pp, options), PEER: _text(peer_engine or engine, peer_tp, peer_pp, peer_options)}
+    engines = [known.engine(name or known.default_engine) for name in (engine, peer_engine or engine)]
+    found = found_layout(known, model, config, layout, layouts, engines)
     sides = {name: examined(found.library, found.model, text) for name, text in texts.items()}
     found = on_sides(found, sides)
     places = {

@@ -36,7 +36,8 @@ class Difference:
     """A number or cache about which a configuration and a layout disagree, with both values in words.
 
     `keys` are the keys of the configuration that give the value. `sure` is false if it does not contradict the layout.
-    `about` is MATCH or DRAFTED if it is about the layout's `match` or its draft layers.
+    `about` is MATCH or DRAFTED if it is about the layout's `match` or its draft layers. `param` is the kind of cache
+    and the parameter that differ, empty for anything else.
     """
 
     what: str
@@ -45,6 +46,7 @@ class Difference:
     keys: tuple[str, ...] = ()
     sure: bool = True
     about: str = ""
+    param: tuple[str, str] = ("", "")
 
     def text(self, config: str, layout: str) -> str:
         """`layer 3: window of sliding: 512 in config.json (sliding_window), 256 in mine`."""
@@ -74,7 +76,8 @@ def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, 
     drafted = ((each, layer) for layer in drafts for each in compare.draft(layer))
     for each, layers in grouped((*own, *drafted)).items():
         what = f"{_at(layers, each.what.startswith(ALONE))}: {each.what}"
-        yield Difference(what, *each.values, each.keys, each.sure, DRAFTED if layers[-1] >= layout.layers else "")
+        about = DRAFTED if layers[-1] >= layout.layers else ""
+        yield Difference(what, *each.values, each.keys, each.sure, about, each.param)
 
 
 def _at(layers: Sequence[int], exact: bool) -> str:
@@ -108,14 +111,12 @@ def _drafts(configured: Answer, layout: Model) -> Iterator[Difference]:
 
 
 def _matched(found: RecognisedModel, layout: Model) -> Iterator[Difference]:
-    """The keys of a layout's `match` that the configuration contradicts. Other words are not sure contradictions,
-    because fine-tuned models rename architectures."""
+    """The keys of a layout's `match` that the configuration contradicts. They change no byte, so none is sure."""
     for key, wanted in layout.match.items():
         value = found.facts.values.get(key)
         said = spoken(value)
         if not {*said} & {*wanted}:
-            sure = isinstance(value, int)
-            yield Difference(f"{key} of match", listed(said, "and"), listed(wanted), (key,), sure, MATCH)
+            yield Difference(f"{key} of match", listed(said, "and"), listed(wanted), (key,), False, MATCH)
 
 
 def _shared(found: RecognisedModel, configured: Sequence[int], layout: Sequence[int]) -> Iterator[Difference]:
@@ -133,6 +134,7 @@ class _AtLayer:
     values: tuple[str, str]
     keys: tuple[str, ...]
     sure: bool
+    param: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ class _Layers:
             if values[0] != values[1]:
                 answer = self._answer(cache, name)
                 sure = not answer.doubt and name not in self.found.unsure.values() and not _moves_all(other, name)
-                yield _AtLayer(f"{name} of {other.name}", values, answer.sources, sure)
+                yield _AtLayer(f"{name} of {other.name}", values, answer.sources, sure, (other.kind, name))
 
     def _words(self, cache: Cache, name: str, values: Mapping[str, object]) -> str:
         """A value in words. A default that depends on a side is `the side's kv_dtype`."""

@@ -51,7 +51,8 @@ class NewModel:
     `doubts` are the notes that mean that a number may be wrong, `unproven` the one of them that its architecture was
     never compared. `known` is the model of `same` whose `match` fits the configuration, empty if none does. `tested`
     are the rows on its architecture. `found` is the recognised model, `stored` the model parsed from the text. It was
-    read by the rules of the model `read_by`, if that is not empty.
+    read by the rules of the model `read_by`, if that is not empty. `others` are notes on the user's own models whose
+    `match` fits, but that store something else.
     """
 
     name: str
@@ -65,6 +66,7 @@ class NewModel:
     tested: tuple[Architecture, ...] = ()
     unproven: tuple[str, ...] = ()
     read_by: str = ""
+    others: tuple[str, ...] = ()
 
     def unlike(self, library: Library, name: str) -> tuple[Difference, ...]:
         """The differences between the model `name` of the library and the configuration."""
@@ -126,8 +128,8 @@ def described(
     found = replace(found, remarks=(*found.remarks, remark)) if remark else found
     head = _head(library, found.facts, reading, config, out, place)
     stored = parsed(library, _text(library, head, found), head.name, place)
-    same = sorted(twins(library, stored) if found.settled else (), key=lambda name: name != model)
     fits = fitting(library, config)
+    same = sorted(twins(library, stored) if found.settled else (), key=lambda name: (name != model, name not in fits))
     known = next((name for name in same if name in fits), "")
     names = head.match.get(reading.match[0], ()) if reading.match else ()
     tested = of_words(names)
@@ -140,9 +142,9 @@ def described(
     # The doubt already says that no layout is for it.
     remarks = tuple(text for text in found.remarks if not (unproven or more) or text != UNKNOWN)
     found = replace(found, doubts=(*found.doubts, *unproven, *more), remarks=remarks)
-    notes = (*doubts(found), *_notes_on_others(library, [name for name in fits if name not in same]))
-    text, stated = _text(library, head, found), grave(found)
-    return NewModel(head.name, text, notes, tuple(same), found, stored, stated, known, tested, unproven, model)
+    others = _notes_on_others(library, [name for name in fits if name not in same])
+    text, notes, stated = _text(library, head, found), (*doubts(found), *others), grave(found)
+    return NewModel(head.name, text, notes, tuple(same), found, stored, stated, known, tested, unproven, model, others)
 
 
 def _unproven(
@@ -203,12 +205,11 @@ def _text(library: Library, head: ModelHead, found: RecognisedModel) -> str:
     return model_text(head, found, library.kinds)
 
 
-def _notes_on_others(library: Library, others: Sequence[str]) -> list[str]:
-    """Notes on the user's own models whose `match` fits, but that store something else: one of them may be meant."""
+def _notes_on_others(library: Library, others: Sequence[str]) -> tuple[str, ...]:
     known = library.paths["model"]
     own = [name for name in others if not library.shipped("model", name)]
     text = "is for such a configuration and stores otherwise: give it as the layout if it is right"
-    return [f"{name}, of {shown(known[name].resolve())}, {text}" for name in own]
+    return tuple(f"{name}, of {shown(known[name].resolve())}, {text}" for name in own)
 
 
 def _head(

@@ -18,7 +18,8 @@ from tests.shares import later
 from kvplan.cli.commands import doctor
 from kvplan.cli.main import main
 from kvplan.compiler.api import compile_pair
-from kvplan.doctor.layout import CORRECT_HERE, GIVE, RULES, UNDRAFTED
+from kvplan.doctor.layout import CORRECT_HERE, GIVE, RULES, SHIFTED, UNDRAFTED
+from kvplan.dsl.check import SETTLE
 from kvplan.dsl.configs import new_model
 from kvplan.dsl.configs.architectures import Architecture
 from kvplan.dsl.configs.differences import DRAFTED
@@ -428,7 +429,7 @@ def test_a_doubted_model_is_written_by_the_command_that_is_told(
     assert CliRunner().invoke(main, command[1:]).exit_code == 0
 
 
-def test_ones_own_file_that_stores_otherwise_is_named(tmp_path: Path) -> None:
+def test_ones_own_file_that_stores_otherwise_is_a_doubt(tmp_path: Path) -> None:
     """It matches, and its numbers were corrected by hand: a new layout must not take its place unnoticed."""
     config = json.loads((CONFIGS / "llama-3.1-8b.json").read_text())
     path, own = tmp_path / "config.json", tmp_path / "layouts" / "ours.yaml"
@@ -438,14 +439,17 @@ def test_ones_own_file_that_stores_otherwise_is_named(tmp_path: Path) -> None:
         "kvplan: 1\nmodel: ours\nextends: llama-3.1-8b\ncaches: {attention: {dim: 64}}\n"
         "match: {architectures: OursForCausalLM, num_hidden_layers: 32}\n"
     )
-    notes = answer(path, "--layouts", str(own.parent))["model"]["notes"]
-    assert [note for note in notes if note.startswith(f"ours, of {own}, ")]
+    wrong, other = run(path, "--layouts", str(own.parent)), own.parent / "other.yaml"
+    assert (wrong.exit_code, f"\n  ours, of {own}, is for such a" in wrong.stdout.partition("DOUBT")[2]) == (4, True)
+    other.write_text(own.read_text().replace("model: ours", "model: other"))
     own.write_text(own.read_text().replace("dim: 64", "dim: 128"))
-    assert answer(path, "--layouts", str(own.parent))["model"]["file"] == str(own)
+    right = answer(path, "--layouts", str(own.parent))["model"]
+    assert right["file"] == str(own)
+    assert [f"other, of {other}, " in str(right[said]) for said in ("doubts", "notes")] == [False, True]
 
 
 def test_what_match_of_a_layout_says_otherwise_is_told(tmp_path: Path) -> None:
-    """The caches are right, but this file would not be found for the checkpoint."""
+    """The caches are right, so it is no doubt, whatever key of `match` it is."""
     own = tmp_path / "ours.yaml"
     own.write_text(
         "kvplan: 1\nmodel: ours\nextends: llama-3.1-8b\n"
@@ -454,7 +458,7 @@ def test_what_match_of_a_layout_says_otherwise_is_told(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text((CONFIGS / "llama-3.1-8b.json").read_text())
     model, named = answer(path, "--layout", str(own))["model"], shown(path)
-    assert f"num_hidden_layers of match: 32 in {named} (num_hidden_layers), 31 in ours" in str(model["doubts"])
+    assert f"num_hidden_layers of match: 32 in {named} (num_hidden_layers), 31 in ours" in str(model["notes"])
     said = f"architectures of match: LlamaForCausalLM in {named} (architectures), OursForCausalLM in ours"
     said += ": for this checkpoint ours is found only by name, or while it stores what the configuration says"
     assert said in str(model["notes"])
@@ -771,6 +775,31 @@ def test_a_number_that_the_configuration_leaves_in_doubt_is_one_until_the_layout
     assert (f"\n   = {GIVE}; {RULES}\n" in doubts) == (code == 4)
 
 
+def test_windows_in_the_wrong_layers_are_told_to_be_shifted(tmp_path: Path) -> None:
+    path = Path(own(tmp_path))
+    shifted = path.read_text().replace("layer % 6 == 5", "layer % 6 == 4").replace("layer % 6 != 5", "layer % 6 != 4")
+    path.write_text(shifted)
+    assert answer("gemma-3-27b.json", "--layout", str(path))["model"]["help"].startswith(SHIFTED)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--engine", "sglang"), "notes"), (("--engine", "vllm"), "doubts"),
+        (("--engine", "sglang", "--peer-engine", "vllm"), "doubts"),
+    ],
+)  # fmt: skip
+def test_a_type_of_states_that_each_side_says_is_not_read_by_another_engine_s_rule(
+    words: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    """It happened: an error asked for `ssm_dtype: f32`, and the doubt that followed asked to take it back."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("kvplan: 1\nmodel: mine\nextends: qwen3-next-80b\ncaches: {delta: {ssm_dtype: f32}}\n")
+    model = answer("qwen3-next-80b.json", "--layout", str(path), *words)["model"]
+    told = [each for each in model[said] if "ssm_dtype of delta: bf16 as " in each]
+    assert [each.endswith(": the sides' recurrent decides") for each in told] == [said == "notes"]
+
+
 def test_advice_is_about_what_differs_or_about_what_is_in_doubt(tmp_path: Path) -> None:
     config = json.loads((CONFIGS / "gemma-3-27b.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -902,7 +931,7 @@ def test_missing_query_heads_are_a_doubt_and_noted(tmp_path: Path) -> None:
 
 def test_unusual_numbers_are_doubts(tmp_path: Path) -> None:
     told = answer("gemma-3-27b.json", "--layout", own(tmp_path, heads=6))["model"]
-    assert "32 query heads are no multiple of 6 KV heads (W002)" in told["doubts"]
+    assert any(doubt.startswith("32 query heads are no multiple of 6 KV heads (W002): ") for doubt in told["doubts"])
 
 
 def test_a_layer_that_the_configuration_does_not_explain_is_in_doubt(tmp_path: Path) -> None:
@@ -919,7 +948,7 @@ def test_doubts_that_a_named_file_keeps_are_doubts(tmp_path: Path) -> None:
     path = Path(own(tmp_path))
     path.write_text(path.read_text().replace("layers: 62", "layers: 62\ndoubts: the window is a guess"))
     said = run("gemma-3-27b.json", "--layout", str(path))
-    assert (said.exit_code, "  the window is a guess\n" in said.stdout) == (4, True)
+    assert (said.exit_code, f"  the window is a guess (W001): {SETTLE}\n" in said.stdout) == (4, True)
 
 
 def test_a_shipped_layout_for_another_model_is_in_doubt() -> None:
