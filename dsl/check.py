@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -10,13 +10,14 @@ from kvplan.dsl.files.documents import identify, open_document
 from kvplan.dsl.files.rule_check import check_kind, check_own, check_words, listed_slips
 from kvplan.dsl.files.static_check import doubts_of
 from kvplan.dsl.files.tile_check import tile_error
-from kvplan.dsl.lacking import lacking_words
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.library import Library, load_good
 from kvplan.dsl.rules.rule import over
 from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.schema.fields import guarded
-from kvplan.dsl.schema.model import Model
+from kvplan.dsl.schema.kind import Kind
+from kvplan.dsl.schema.model import VARIANT, Cache, Model
+from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.stored_layers import layer_warnings, stored_layers
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, listed, nearest, ordered
 from kvplan.dsl.text.source import SourceSpan
@@ -136,7 +137,7 @@ def model_doubts(library: Library, model: Model, engines: Sequence[Engine]) -> l
         *_dtype_doubts(model),
         *numbers,
         *layer_warnings(model, kinds),
-        *lacking_words(model, kinds, engines),
+        *_lacking_words(model, kinds, engines),
     ]
 
 
@@ -162,3 +163,19 @@ def _key_doubts(library: Library, path: Path) -> list[Diagnostic]:
 def _of_doubts(model: Model) -> SourceSpan:
     """The place of the key `doubts`: the texts below it are the messages."""
     return next(key.span for key in model.given if key == "doubts" and isinstance(key, YamlScalar))
+
+
+def _lacking_words(model: Model, kinds: Mapping[str, Kind], engines: Sequence[Engine]) -> Iterator[Diagnostic]:
+    """Warnings (W008) about words that the model lacks, and that rules of its kinds, or of engines for them, read."""
+    for word in (word for word in WORDS if word not in model.words):
+        caches = [name for name, cache in model.caches.items() if word in _read(cache, kinds[cache.kind], engines)]
+        if caches:
+            text = f"the model lacks '{word}', which rules about {listed(caches, 'and')} read: {VARIANT.key(word).doc}"
+            yield Diagnostic("W008", text, model.span, (), f"add {word}: …")
+
+
+def _read(cache: Cache, kind: Kind, engines: Sequence[Engine]) -> frozenset[str]:
+    """The names that a kind's doubts read, and engines' rules that store something else instead."""
+    doubts = (doubt.when.names for doubt in kind.doubts)
+    instead = (rule.read for engine in engines for rule in engine.instead.get(cache.kind, ()))
+    return frozenset[str]().union(*doubts, *instead) - kind.params.keys()

@@ -46,7 +46,7 @@ def filled(chain: Sequence[Mapping[str, object]], inside: Sequence[str], classes
     )
     last = entries[-1][1]
     apart = tuple(frozenset(entry.apart) for _, entry in entries[: len(chain)])
-    own = tuple(_own(entry) for _, entry in entries)
+    own = tuple(entry.every for _, entry in entries)
     return FilledConfig(
         tuple(whole), frozenset().union(*added), _open(last, said[-1]), last is not NO_CLASS, apart, own
     )
@@ -83,11 +83,6 @@ def _left_out(entry: ConfigClass, said: frozenset[str]) -> dict[str, object]:
     """The keys that a class adds, without those whose default is null."""
     added = {key: value for key, value in entry.keys.items() if value is not None and key != TYPE}
     return {key: value for key, value in added.items() if not _names(entry, key) & said}
-
-
-def _own(entry: ConfigClass) -> frozenset[str]:
-    """All keys that a class is known to have, under all their names."""
-    return frozenset({*entry.keys, *entry.other, *entry.same, *entry.same.values(), *entry.inside})
 
 
 def _open(entry: ConfigClass, said: frozenset[str]) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def differences(kinds: Mapping[str, Kind], found: RecognisedModel, made: Model, 
     for each, layers in grouped((*own, *drafted)).items():
         what = f"{_at(layers, each.what.startswith(ALONE))}: {each.what}"
         about = DRAFTED if layers[-1] >= layout.layers else ""
-        yield Difference(what, *each.values, each.keys, each.sure, about, each.param)
+        yield replace(each, what=what, about=about)
 
 
 def _at(layers: Sequence[int], exact: bool) -> str:
@@ -127,17 +127,6 @@ def _shared(found: RecognisedModel, configured: Sequence[int], layout: Sequence[
 
 
 @dataclass(frozen=True, slots=True)
-class _AtLayer:
-    """A difference in one layer. It has no layer number, so that equal differences of several layers compare equal."""
-
-    what: str
-    values: tuple[str, str]
-    keys: tuple[str, ...]
-    sure: bool
-    param: tuple[str, str] = ("", "")
-
-
-@dataclass(frozen=True, slots=True)
 class _Layers:
     """Two models to compare layer by layer: the one that a configuration describes, and a layout."""
 
@@ -146,7 +135,7 @@ class _Layers:
     made: Model
     layout: Model
 
-    def draft(self, layer: int) -> Iterator[_AtLayer]:
+    def draft(self, layer: int) -> Iterator[Difference]:
         """The differences between a draft layer of the layout and the layer of the model that is most like it.
 
         If it equals one layer, those to the other layers, as the draft may be like one of them.
@@ -163,7 +152,7 @@ class _Layers:
     def _keeps_tokens(self, layer: int) -> bool:
         return any(self.kinds[cache.kind].store != STATE for cache in _caches(self.made, layer))
 
-    def at(self, own: int, layer: int, but: Sequence[str] = ()) -> Iterator[_AtLayer]:
+    def at(self, own: int, layer: int, but: Sequence[str] = ()) -> Iterator[Difference]:
         """The differences between a layer of the configuration, `own`, and one of the layout, without the keys `but`.
 
         Caches of one kind are compared with each other, in the order of the files.
@@ -182,7 +171,7 @@ class _Layers:
         values = {**params_of(kind, cache, model), **conditions_of(kind, cache, model)}
         return {name: value for name, value in values.items() if name not in but}
 
-    def _numbers(self, mine: _Known, theirs: _Known) -> Iterator[_AtLayer]:
+    def _numbers(self, mine: _Known, theirs: _Known) -> Iterator[Difference]:
         """The differences in parameters and conditions that a file gives."""
         (cache, configured), (other, stored) = mine, theirs
         params = (n for n in self.kinds[cache.kind].params if n in {*cache.params, *other.params})
@@ -191,7 +180,7 @@ class _Layers:
             if values[0] != values[1]:
                 answer = self._answer(cache, name)
                 sure = not answer.doubt and name not in self.found.unsure.values() and not _moves_all(other, name)
-                yield _AtLayer(f"{name} of {other.name}", values, answer.sources, sure, (other.kind, name))
+                yield Difference(f"{name} of {other.name}", *values, answer.sources, sure, "", (other.kind, name))
 
     def _words(self, cache: Cache, name: str, values: Mapping[str, object]) -> str:
         """A value in words. A default that depends on a side is `the side's kv_dtype`."""
@@ -207,20 +196,19 @@ class _Layers:
         answer = params.get(name, UNSAID)
         return UNSAID if answer.value is None else answer
 
-    def _alone(self, layer: int, kind: str, configured: int, stored: int) -> Iterator[_AtLayer]:
+    def _alone(self, layer: int, kind: str, configured: int, stored: int) -> Iterator[Difference]:
         """The difference in the number of caches of a kind. A layer in doubt may have more than were recognised."""
         if configured != stored:
             known = configured > stored or layer not in self.found.unjudged
-            yield _AtLayer(f"{ALONE} {kind}", (str(configured) if known else "unknown", str(stored)), (), True)
+            yield Difference(f"{ALONE} {kind}", str(configured) if known else "unknown", str(stored))
 
 
-def _either(each: _AtLayer) -> _AtLayer:
+def _either(each: Difference) -> Difference:
     """A difference as one of two values that the configuration leaves open."""
-    configured, stored = each.values
-    return replace(each, values=(f"{stored} or {configured}", stored), sure=False)
+    return replace(each, configured=f"{each.layout} or {each.configured}", sure=False)
 
 
-def _weight(found: Sequence[_AtLayer]) -> tuple[int, int]:
+def _weight(found: Sequence[Difference]) -> tuple[int, int]:
     """The order of comparisons: those with the fewest caches that have no counterpart first, then the shortest."""
     return sum(each.what.startswith(ALONE) for each in found), len(found)
 

@@ -15,12 +15,12 @@ from kvplan.dsl.configs.foreign_keys import contradicted, foreign
 from kvplan.dsl.configs.naming import free_name, last, name_of
 from kvplan.dsl.configs.recognise import UNKNOWN, RecognisedModel, recognise
 from kvplan.dsl.configs.same_model import parsed, twins
-from kvplan.dsl.configs.settled import settled
 from kvplan.dsl.configs.unread_keys import keys_read, names_in, unheard
-from kvplan.dsl.configs.write_model import ModelHead, doubts, grave, model_text
+from kvplan.dsl.configs.write_model import ModelHead, doubted, doubts, grave, model_text
 from kvplan.dsl.lang.foreign_json import parse_foreign
 from kvplan.dsl.rules.answers import ForeignValues
 from kvplan.dsl.schema.config import ConfigRules
+from kvplan.dsl.schema.kind import Kind
 from kvplan.dsl.schema.model import Model
 from kvplan.dsl.text.diagnostics import DslError, fault, listed
 from kvplan.dsl.text.source import SourceSpan, shown
@@ -77,7 +77,7 @@ class NewModel:
 
         A file of numbers does not depend on what its architecture's keys mean: it may come from an engine.
         """
-        closed = {*settled(library.kinds, self.found, library.model(name)), *self.unproven}
+        closed = {*_settled(library.kinds, self.found, library.model(name)), *self.unproven}
         return tuple(doubt for doubt in self.doubts if doubt not in closed)
 
     def command(self, config: str, *layouts: Path | None, out: Path | None = None) -> str:
@@ -127,7 +127,7 @@ def described(
     found = recognise(config, reading, library.kinds, place, shipped)
     found = replace(found, remarks=(*found.remarks, remark)) if remark else found
     head = _head(library, found.facts, reading, config, out, place)
-    stored = parsed(library, _text(library, head, found), head.name, place)
+    stored = parsed(library, model_text(head, found, library.kinds), head.name, place)
     fits = fitting(library, config)
     same = sorted(twins(library, stored) if found.settled else (), key=lambda name: (name != model, name not in fits))
     known = next((name for name in same if name in fits), "")
@@ -143,7 +143,7 @@ def described(
     remarks = tuple(text for text in found.remarks if not (unproven or more) or text != UNKNOWN)
     found = replace(found, doubts=(*found.doubts, *unproven, *more), remarks=remarks)
     others = _notes_on_others(library, [name for name in fits if name not in same])
-    text, notes, stated = _text(library, head, found), (*doubts(found), *others), grave(found)
+    text, notes, stated = model_text(head, found, library.kinds), (*doubts(found), *others), grave(found)
     return NewModel(head.name, text, notes, tuple(same), found, stored, stated, known, tested, unproven, model, others)
 
 
@@ -201,10 +201,6 @@ def stores(
     return reading, stored
 
 
-def _text(library: Library, head: ModelHead, found: RecognisedModel) -> str:
-    return model_text(head, found, library.kinds)
-
-
 def _notes_on_others(library: Library, others: Sequence[str]) -> tuple[str, ...]:
     known = library.paths["model"]
     own = [name for name in others if not library.shipped("model", name)]
@@ -230,3 +226,20 @@ def _head(
     writer = f"kvplan new from {Path(place.path).name}"
     checkpoint = {key: word for key, word in said.items() if word}
     return ModelHead(name, title or said["architecture"] or name, match, checkpoint, writer)
+
+
+def _settled(kinds: Mapping[str, Kind], found: RecognisedModel, layout: Model) -> frozenset[str]:
+    """The doubts about numbers that the layout gives. Spellings that contradict each other are not settled so: the file
+    may have copied the wrong one."""
+    given = _given(kinds, layout)
+    remarks = (text for text, name in found.unsure.items() if name in given)
+    assumed = (sentence for name, answer, sentence in doubted(found) if name in given and not answer.disputed)
+    return frozenset((*remarks, *assumed))
+
+
+def _given(kinds: Mapping[str, Kind], layout: Model) -> frozenset[str]:
+    """The numbers that the file gives, parameters in all caches that have them."""
+    caches = layout.caches.values()
+    left = {name for cache in caches for name in kinds[cache.kind].params if name not in cache.params}
+    # Every layout gives its dtype.
+    return frozenset({"dtype"} | ({name for cache in caches for name in cache.params} - left))

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from kvplan.dsl.files.rule_check import LAYER, RUN
-from kvplan.dsl.lang.nodes import Expr, Node, Text, parts
+from kvplan.dsl.lang.nodes import Expr, Node, Text, every
 from kvplan.dsl.schema.config import ConfigRules
 from kvplan.dsl.schema.kind import Rule
 
@@ -71,20 +71,19 @@ def keys_read(library: Library, own: ConfigRules | None = None) -> frozenset[str
     reading = own or library.general
     table, _ = _resolved(reading.words)
     rules = [*reading.caches, *(rule for kind in library.kinds.values() for rule in kind.match)]
-    names = {*reading.always, *table, *(name for rule in rules for name in (*_names(rule), *rule.covers))}
+    names = {*reading.always, *table, *(name for rule in rules for name in (*rule.names, *rule.covers))}
     return frozenset(key for name in names for key in table.get(name, {name})) - {LAYER, RUN}
 
 
 def names_in(own: ConfigRules) -> frozenset[str]:
     """The names that rules for words and caches ask for."""
-    rules = {name for rule in own.caches for name in _names(rule)}
-    return frozenset(rules.union(*(expr.names for _, expr in own.words)))
+    return frozenset().union(*(rule.names for rule in own.caches), *(expr.names for _, expr in own.words))
 
 
 def families(reading: ConfigRules, rules: Iterable[Rule]) -> frozenset[str]:
     """The families of all keys that rules for caches read: other keys of such a family may count, too."""
     table, _ = _resolved(reading.words)
-    names = {name for rule in rules for name in (*_names(rule), *rule.covers)}
+    names = {name for rule in rules for name in (*rule.names, *rule.covers)}
     return frozenset(family(key, reading) for name in names for key in table.get(name, {name})) - {""}
 
 
@@ -140,23 +139,14 @@ def like(word: str, patterns: tuple[str, ...]) -> bool:
 def _asked(reading: ConfigRules, rules: tuple[Rule, ...], given: frozenset[str]) -> KeysAsked:
     """The keys that the rules ask for, and the words that are always asked for."""
     table, texts = _resolved(reading.words)
-    named = {*reading.match, *reading.always}.union(*map(_names, rules))
+    named = {*reading.match, *reading.always}.union(*(rule.names for rule in rules))
     keys = frozenset(key for name in named for key in table.get(name, {name}))
     covered = frozenset(key for rule in rules for key in rule.covers)
-    quoted = {text for rule in rules for expr in _exprs(rule) for text in _quoted(expr.tree)}
+    quoted = {text for rule in rules for expr in rule.exprs for text in _quoted(expr.tree)}
     missing = frozenset(key for key in keys - given if "_" in key.strip("_"))
     return KeysAsked(
         keys | covered, frozenset(quoted | covered | {t for name in named for t in texts.get(name, ())}), missing
     )
-
-
-def _exprs(rule: Rule) -> tuple[Expr, ...]:
-    return (*rule.params.values(), *rule.needs.values(), *((rule.when,) if rule.when else ()))
-
-
-def _names(rule: Rule) -> set[str]:
-    """The names whose values a rule asks for."""
-    return {name for expr in _exprs(rule) for name in expr.names}
 
 
 def _resolved(words: Words) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
@@ -171,8 +161,5 @@ def _resolved(words: Words) -> tuple[dict[str, frozenset[str]], dict[str, frozen
     return table, texts
 
 
-def _quoted(node: Node) -> Iterator[str]:
-    if isinstance(node, Text) and isinstance(node.value, str):
-        yield node.value
-    for part in parts(node):
-        yield from _quoted(part)
+def _quoted(tree: Node) -> list[str]:
+    return [node.value for node in every(tree) if isinstance(node, Text) and isinstance(node.value, str)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.evaluate import evaluate, is_true
-from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary, parts, used
+from kvplan.dsl.lang.nodes import Binary, Call, Choice, Expr, Name, Node, Number, Text, Unary, every, parts, used
 from kvplan.dsl.schema.fields import guarded
 from kvplan.dsl.schema.kind import Param
 from kvplan.dsl.text.diagnostics import Sink, nearest_or_all
@@ -56,15 +56,12 @@ def _check_word(sink: Sink, name: Name, word: Text, option_words: OptionWords) -
     sink.add("K010", f"'{name.id}' is never '{text}'", word.span, help=help)
 
 
-def _comparisons(node: Node) -> list[tuple[Name, Text]]:
+def _comparisons(tree: Node) -> Iterator[tuple[Name, Text]]:
     """All pairs of a name and the word that it is compared with."""
-    pairs = [pair for part in parts(node) for pair in _comparisons(part)]
-    if not isinstance(node, Binary) or node.op not in ("==", "!="):
-        return pairs
-    match node.left, node.right:
-        case (Name() as name, Text(value=str()) as word) | (Text(value=str()) as word, Name() as name):
-            pairs.append((name, word))
-    return pairs
+    for node in (node for node in every(tree) if isinstance(node, Binary) and node.op in ("==", "!=")):
+        match node.left, node.right:
+            case (Name() as name, Text(value=str()) as word) | (Text(value=str()) as word, Name() as name):
+                yield name, word
 
 
 def _constant(node: Node) -> list[Node]:
@@ -72,13 +69,12 @@ def _constant(node: Node) -> list[Node]:
     return [inner for part in parts(node) for inner in _constant(part)] if used(node) else [node]
 
 
-def _calculations(node: Node) -> list[Node]:
+def _calculations(tree: Node) -> Iterator[Node]:
     """The parts that calculate with a word or compare its order, each with the number 1 as the other operand."""
-    found = [inner for part in parts(node) for inner in _calculations(part)]
-    if not isinstance(node, Binary) or node.op in WORDED or not used(node):
-        return found
-    left, right = (one if isinstance(one, Text) else Number(1, one.span) for one in (node.left, node.right))
-    return [*found, replace(node, left=left, right=right)] if Text in (type(node.left), type(node.right)) else found
+    for node in (node for node in every(tree) if isinstance(node, Binary) and node.op not in WORDED and used(node)):
+        left, right = (one if isinstance(one, Text) else Number(1, one.span) for one in (node.left, node.right))
+        if Text in (type(node.left), type(node.right)):
+            yield replace(node, left=left, right=right)
 
 
 def _without_aliases(node: Node, options: Mapping[str, Param]) -> Node:

@@ -57,7 +57,7 @@ def check_words(sink: Sink, reading: ConfigRules, kinds: Mapping[str, Kind], mod
 def check_kind(sink: Sink, reading: ConfigRules, kind: Kind) -> None:
     """Report names in a kind's `match` that are spelled almost like known ones (E005)."""
     known = {*_known(reading), *(key for rule in kind.match for key in rule.covers)}
-    for expr in (expr for rule in kind.match for expr in _exprs(rule)):
+    for expr in (expr for rule in kind.match for expr in rule.exprs):
         _check_slips(sink, expr, known, "covers")
 
 
@@ -70,7 +70,7 @@ def check_own(sink: Sink, reading: ConfigRules, kinds: Mapping[str, Kind], model
         _unknown(sink, key, known)
     for word, expr in words.items():
         _check_slips(sink, expr, known, "no_effect", word)
-    rules = (expr for rule in own.caches for expr in _exprs(rule))
+    rules = (expr for rule in own.caches for expr in rule.exprs)
     for expr in (*rules, *(remark.when for remark in own.remarks)):
         _check_slips(sink, expr, known, "no_effect")
     for say in (remark.say for remark in own.remarks):
@@ -101,25 +101,20 @@ def _keys(reading: ConfigRules) -> Iterator[str]:
     """The keys of configurations that a config file and its classes list."""
     yield from (*reading.keys, *reading.inside, *reading.outermost)
     for entry in reading.classes.entries.values():
-        yield from (*entry.keys, *entry.other, *entry.same, *entry.same.values(), *entry.inside, *entry.apart)
+        yield from (*entry.every, *entry.apart)
 
 
 def _asked(reading: ConfigRules) -> set[str]:
     """The names that rules and sentences ask for, and the words that are read by their names."""
-    rules = (expr for rule in reading.caches for expr in _exprs(rule))
     remarks = (*reading.remarks, *reading.faults)
-    exprs = (*(expr for _, expr in reading.words), *rules, *(remark.when for remark in remarks))
+    exprs = (*(expr for _, expr in reading.words), *(remark.when for remark in remarks))
     said = (name for remark in remarks for name in placeholders(remark.say))
-    return {*reading.always, *NAMED, *said, *(name for expr in exprs for name in expr.names)}
+    rules = (rule.names for rule in reading.caches)
+    return {*reading.always, *NAMED, *said}.union(*rules, *(expr.names for expr in exprs))
 
 
 def _of_kinds(kinds: Mapping[str, Kind]) -> set[str]:
-    rules = (rule for kind in kinds for rule in kinds[kind].match)
-    return {name for rule in rules for expr in _exprs(rule) for name in expr.names}
-
-
-def _exprs(rule: Rule) -> tuple[Expr, ...]:
-    return (*rule.params.values(), *rule.needs.values(), *((rule.when,) if rule.when else ()))
+    return set().union(*(rule.names for kind in kinds for rule in kinds[kind].match))
 
 
 def _check_slips(sink: Sink, expr: Expr, known: set[str], place: str, word: str = "") -> None:

@@ -6,6 +6,7 @@ They are frozen; `span` is the place where each was written.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -121,7 +122,7 @@ class Expr:
     @cached_property
     def functions(self) -> frozenset[str]:
         """The functions that the expression calls."""
-        return frozenset(_called(self.tree))
+        return frozenset(node.function for node in every(self.tree) if isinstance(node, Call))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +197,11 @@ def parts(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def _called(node: Node) -> list[str]:
-    """The functions of all calls in a tree, in the order of appearance."""
-    own = [node.function] if isinstance(node, Call) else []
-    return [*own, *(function for part in parts(node) for function in _called(part))]
+def every(node: Node) -> Iterator[Node]:
+    """All nodes of a tree, each before its parts."""
+    yield node
+    for part in parts(node):
+        yield from every(part)
 
 
 def used(node: Node) -> list[Name]:

@@ -68,6 +68,11 @@ class ConfigClass:
     other: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
 
+    @property
+    def every(self) -> frozenset[str]:
+        """All keys that the class is known to have, under all their names."""
+        return frozenset({*self.keys, *self.other, *self.same, *self.same.values(), *self.inside})
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigClasses:

@@ -107,6 +107,16 @@ class Rule(FormKeys):
         MapShape(FOREIGN, keys=NameShape("limit")), "limits of its `needs`, if they are not the kind's"
     )
 
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """The expressions of the parameters, limits and condition."""
+        return (*self.params.values(), *self.needs.values(), *((self.when,) if self.when else ()))
+
+    @property
+    def names(self) -> set[str]:
+        """The names whose values the rule asks for."""
+        return {name for expr in self.exprs for name in expr.names}
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec(FormKeys):
