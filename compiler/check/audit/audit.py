@@ -1,13 +1,12 @@
 """Audit: execute another program's copies on labels, and judge the result by naive indexing of the two layouts.
 
-No plan is compiled. `fill` returns what the prefill side holds, `apply` executes copies on the decode side, `verdict`
-compares; `audit` does all three, a few pages at a time. A label says which byte of the caches a byte is.
+No plan is compiled. Pages are compared a few at a time. A label says which byte of the caches a byte is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,20 +53,6 @@ class Survey:
         """Yield the decode planes of caches that prefill has, too, in order: number, key, blocks."""
         kept = (item for item in self.decode.items() if item[1].plane.cache not in self.lacking)
         return ((number, key, target) for number, (key, target) in enumerate(kept))
-
-
-@dataclass(slots=True)
-class ArrivedPlane:
-    """A decode plane's blocks as copies left them, one per row: the labels they hold, how often each byte was written.
-
-    `outside` has (offset in the plane, bytes) of what was written anywhere else; `padding` counts bytes behind pages
-    that came from behind pages.
-    """
-
-    holds: Labels
-    writes: Labels
-    outside: Labels = field(default_factory=lambda: NONE)
-    padding: int = 0
 
 
 def unchecked_survey(prefill: BoundSide, decode: BoundSide, request: Request) -> Survey:
@@ -128,40 +113,6 @@ def _in_pages(every: Survey, target: PlanePages, by: Mapping[Key, Labels]) -> tu
         foreign.append(rows[lands & ~reads])
         found[at] = rows[lands & reads]
     return {**found, NO_PLANE: np.concatenate(foreign)} if foreign else found, np.concatenate(strays)
-
-
-def fill(every: Survey) -> dict[Key, Labels]:
-    """Return the contents of every prefill plane: the labels of the request's blocks, one row per block, ids ascending.
-
-    A label takes 8 bytes for each byte of a page. The ids are `every.prefill[key].pages.ids`.
-    """
-    return {key: paint(at.plane, every.regions, at.pages.token) for key, at in every.prefill.items()}
-
-
-def apply(every: Survey, copies: Iterable[Copy], filled: Mapping[Key, Labels] | None = None) -> dict[Key, ArrivedPlane]:
-    """Execute copies from prefill planes, as `fill` returns them, on decode planes. Raises BadInput (Q031..Q035)."""
-    made = tuple(copies)
-    _check_copies(every, made)
-    moves, arrived = by_plane(made), {}
-    for _, key, target in every.planes():
-        ready = _prepared(every, target, moves.get(key, {}))
-        pages = _arrived_pages(every, target, ready, 0, len(target.pages.ids), filled)
-        arrived[key] = ArrivedPlane(pages.holds, pages.writes, ready.outside, ready.padding)
-    return arrived
-
-
-def verdict(every: Survey, arrived: Mapping[Key, ArrivedPlane], limit: int = 5) -> Verdict:
-    """Judge what arrived, however it did. A plane that is not in `arrived` was not written."""
-    judge = Judge(every.regions, limit)
-    for number, key, target in every.planes():
-        shape = len(target.pages.ids), target.plane.page
-        here = arrived.get(key) or ArrivedPlane(np.full(shape, UNWRITTEN), np.zeros(shape, np.int64))
-        judge.plane(number, key, here.outside, here.padding)
-        need = needed(every.sides[1], target.plane, every.request)
-        for first, last in _batches(target):
-            pages = WrittenPages(here.holds[first:last], here.writes[first:last])
-            judge.pages(number, key, target, (first, last), pages, need)
-    return judge.verdict()
 
 
 def _check_copies(every: Survey, copies: tuple[Copy, ...]) -> None:
@@ -231,7 +182,6 @@ def _arrived_pages(
     ready: PlaneCopies,
     first: int,
     last: int,
-    filled: Mapping[Key, Labels] | None = None,
 ) -> WrittenPages:
     """Return pages `first` to `last` of a decode plane as the copies leave them."""
     page = target.plane.page
@@ -242,7 +192,7 @@ def _arrived_pages(
         for some in _portions(pieces.size[begin:end]):
             now = pieces.only(np.arange(begin + some.start, begin + some.stop))
             start, read = (now.row - first) * page + now.start, offset[begin + some.start : begin + some.stop]
-            labels = _read(every, at, read, now.size, filled)
+            labels = _read(every, at, read, now.size)
             move(labels, np.cumsum(now.size) - now.size, holds, start, now.size)
             count(writes, start, now.size)
             ends[start] = ends[start + now.size - 1] = True
@@ -259,7 +209,7 @@ def _portions(size: Labels) -> Iterator[range]:
         first = last
 
 
-def _read(every: Survey, at: Key, offset: Labels, size: Labels, filled: Mapping[Key, Labels] | None) -> Labels:
+def _read(every: Survey, at: Key, offset: Labels, size: Labels) -> Labels:
     """Return the labels of `size` bytes at every `offset` of a prefill plane, in a row; FOREIGN outside the request."""
     source, labels = every.prefill.get(at), np.full(int(size.sum()), FOREIGN)
     if source is None:
@@ -274,7 +224,7 @@ def _read(every: Survey, at: Key, offset: Labels, size: Labels, filled: Mapping[
     for first in range(0, len(rows), step):
         now = inside.only((short >= first) & (short < first + step))
         used = rows[first : first + step]
-        pages = filled[at][used] if filled else paint(source.plane, every.regions, source.pages.token[used])
+        pages = paint(source.plane, every.regions, source.pages.token[used])
         where = np.searchsorted(used, now.row) * source.plane.page + now.start
         move(pages.reshape(-1), where, labels, now.done, now.size)
     return labels

@@ -25,12 +25,12 @@ BEHIND_ALL = 2**62
 
 @dataclass(frozen=True, slots=True)
 class WrittenPages:
-    """Pages of a plane as copies left them, one per row: the labels they hold, how often each byte was written, and for
-    a plan's copies, whether one begins or ends there."""
+    """Pages of a plane as copies left them, one per row: the labels they hold, how often each byte was written, and
+    whether a copy begins or ends there."""
 
     holds: Labels
     writes: Labels
-    ends: Mask | None = None
+    ends: Mask
 
 
 class Judge:
@@ -85,7 +85,7 @@ class Judge:
         if wrong.any():
             add_wrong(self.findings, place, wrong, pages.holds)
         self._spare(place, target, token, need, written & ~asked, pages.holds)
-        if self.strict and pages.ends is not None:
+        if self.strict:
             self._find(place, "loose", pages.ends & ~asked)
 
     def _find(self, place: PageRun, fault: str, bad: Mask) -> None:
