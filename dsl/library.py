@@ -182,7 +182,7 @@ class Library:
 
     @cached_property
     def references(self) -> ModelReferences:
-        """What model files may refer to."""
+        """The things that model files may refer to."""
         hints = lambda: ModelHints(self.readable_kinds, self.readable_engines, self.general.words, self.outer)  # noqa: E731
         return ModelReferences(self.kinds, self.outer, self.paths["engine"], lambda: self.option_words, hints)
 

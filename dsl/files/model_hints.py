@@ -16,7 +16,7 @@ from kvplan.dsl.text.yaml_reader import Tree, YamlTable
 
 @dataclass(frozen=True, slots=True)
 class ModelHints:
-    """What a word of a model file may mean: `kinds` and `engines` that can be read, `words` of configurations, and the
+    """The things that a word of a model file may mean: `kinds` and `engines`, `words` of configurations, and the
     names that conditions may use."""
 
     kinds: Sequence[Kind]
