@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kvplan.cli.commands.explain_layouts import engine_text, kind_text, wrapped
-from kvplan.cli.terminal import table, width
+from kvplan.cli.terminal import table
 from kvplan.compiler.emit.header import notes_once
 from kvplan.compiler.words import FIGURES, interval, many, part_name
 from kvplan.dsl.text.diagnostics import ranges
@@ -41,7 +41,7 @@ def _model(said: Plain) -> str:
     lines += [f"  layers: {said['stored']}"]
     lines += [f"  no cache: layers {ranges(said['bare'])}"] if said["bare"] else []
     lines += [f"  {said['doc-ref']}"] if said["doc-ref"] else []
-    lines += [line for note in said["notes"] for line in _wrapped(f"note: {note}")]
+    lines += [line for note in said["notes"] for line in wrapped(f"note: {note}", 2, 4)]
     lines += [line for cache in said["caches"] for line in ("", *_cache(cache, said["engine"]))]
     told = [f"  {planes_line(page['planes'])}" for page in said["planes"]]
     lines += ["", f"KV cache tensors of {said['engine']}, {said['side']}:", *told] if told else []
@@ -54,14 +54,14 @@ def _cache(cache: Plain, engine: str) -> list[str]:
     lines = [f"{cache['cache']}: {cache['kind']}, {cache['about']}{optional}"]
     lines += [f"  {many(len(cache['layers']), 'layer')}: {ranges(cache['layers'])}", *_reach(cache)]
     for word, params in (("", cache["params"]), ("by default ", cache["defaults"])):
-        lines += _wrapped(word + ", ".join(f"{name} {value}" for name, value in params.items())) if params else []
+        lines += wrapped(word + ", ".join(f"{name} {value}" for name, value in params.items()), 2, 4) if params else []
     stored = "stored" if cache["default"] else "nothing stored"
     lines += [f"  {stored}, on {engine} by default:"] if cache["default"] != cache["stores"] else ["  stored:"]
     lines += [f"    {name}{what}" for name, what in cache["default"].items()]
     others = {name: what for name, what in cache["stores"].items() if name not in cache["default"]}
     lines += ["  stored otherwise:"] if others else []
     lines += [f"    {name}{what}" for name, what in others.items()]
-    return lines + [line for record in cache["records"] for line in _wrapped(_record(record))]
+    return lines + [line for record in cache["records"] for line in wrapped(_record(record), 2, 4)]
 
 
 def _record(record: Plain) -> str:
@@ -77,10 +77,6 @@ def _reach(cache: Plain) -> list[str]:
     length = [] if cache["length"] == "context" else [f"  length: {cache['length']}"]
     ring = [f"  ring: {cache['ring']} tokens"] if cache["ring"] is not None else []
     return [f"  needs: {needs}", *ring, *length]
-
-
-def _wrapped(line: str) -> list[str]:
-    return textwrap.wrap(line, width() - 4, initial_indent="  ", subsequent_indent="    ")
 
 
 def _one_side(said: Plain) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -16,9 +16,9 @@ from kvplan.fleet.etcd import PREFIX
 from kvplan.integrations.shared.errors import ConnectorError
 from kvplan.runtime.control.addresses import is_loopback_host
 from kvplan.runtime.control.keys import Keys, Plain
+from kvplan.runtime.decode.connecting import MODES
 from kvplan.runtime.staging.buffers import STAGE_BYTES
 
-MODES = ("auto", "pull", "push")
 # How early decode may have the computed part of a prompt.
 OFFERS = ("layers", "steps", "end")
 HOST = "127.0.0.1"
@@ -31,6 +31,7 @@ STRICT = "KVPLAN_STRICT"
 NONE: Mapping[str, str] = MappingProxyType({})
 # Seconds of a lease that ends neither with one counted pause (LONGEST_PAUSE) nor between two renewals of decode.
 SHORTEST_LEASE = 3.0
+LEASE = f"a number of seconds, {SHORTEST_LEASE:g} or more: a second without a core counts against it"
 # Keys of other connectors that have another name here, each with that name.
 RENAMED = {"kv_lease_duration": "lease_s", "decoder_kv_blocks_ttl": "lease_s"}
 
@@ -136,11 +137,9 @@ def read_config(
     values["strict"] = bool(values.get("strict")) or _strict_everywhere(environment)
     values.setdefault("port", 0 if is_loopback_host(str(values.get("host", HOST))) else port)
     config = ConnectorConfig(**values)  # type: ignore[arg-type]
-    _check_strict(config, place)
-    _check_keys(config, place)
-    _check_url(config, place)
-    _check_fleet(config, place)
-    _check_hold(config, "hold_s" in given, place)
+    for wrong, what, help in _contradictions(config, given):
+        if wrong:
+            raise ConnectorError("I002", f"{place} {what}", help)
     return config
 
 
@@ -152,24 +151,30 @@ def _strict_everywhere(environment: Mapping[str, str]) -> bool:
     return word == "1"
 
 
-def _check_strict(config: ConnectorConfig, place: str) -> None:
-    """Raises ConnectorError if a strict engine would compile plans, or answer peers without a key."""
+def _contradictions(config: ConnectorConfig, given: Collection[str]) -> Iterator[tuple[object, str, str]]:
+    """Yield for each contradiction whether it is there, what it is, and what to do; `given` are the user's keys."""
     missing = [name for name in ("plans", "keys") if not getattr(config, name)]
-    if config.strict and missing:
-        help = 'give "plans": the plans directory, and "keys": the folder with keys'
-        what = f"{place} is strict and has no {' and no '.join(missing)}"
-        raise ConnectorError("I002", what, f'{help}; or neither "strict": true nor {STRICT}=1')
-
-
-def _check_keys(config: ConnectorConfig, place: str) -> None:
-    """Raises ConnectorError for keys without effect, and for other machines without keys."""
-    if config.keys and config.insecure:
-        what = f"{place} has both keys and insecure"
-        raise ConnectorError("I002", what, "leave one of them out")
-    beyond = [host for host in (config.host, *config.peers) if not (is_loopback_host(host) or _is_local(host))]
-    if config.loopback and beyond:
-        what = f"{place} has no keys, and {beyond[0]} is not this machine's loopback"
-        raise ConnectorError("I002", what, NO_KEYS)
+    help = 'give "plans": the plans directory, and "keys": the folder with keys'
+    help = f'{help}; or neither "strict": true nor {STRICT}=1'
+    yield config.strict and missing, f"is strict and has no {' and no '.join(missing)}", help
+    yield config.keys and config.insecure, "has both keys and insecure", "leave one of them out"
+    hosts = (host for host in (config.host, *config.peers) if not (is_loopback_host(host) or _is_local(host)))
+    beyond = next(hosts, "")
+    yield config.loopback and beyond, f"has no keys, and {beyond} is not this machine's loopback", NO_KEYS
+    help = 'give "plans_url" and "plans_key", the public key of who signs plans, or neither'
+    yield bool(config.plans_url) != bool(config.plans_key), "has one of plans_url and plans_key", help
+    help = 'give "plans": a directory into which they are pulled'
+    yield config.plans_url and config.plans is None, "has plans_url and no plans", help
+    help = "give it beside plans_url, if the plans there were signed for another place, or leave it out"
+    yield config.plans_signed_for and not config.plans_url, "has plans_signed_for without plans_url", help
+    more = config.fleet_ca or config.fleet_cert or config.fleet_cert_key or config.fleet_prefix != PREFIX
+    help = 'give "fleet_url", http://host:2379, or leave the other keys of a fleet out'
+    yield not config.fleet_url and more, "has keys of a fleet and no fleet_url", help
+    help = 'give "fleet_cert" and "fleet_cert_key", or neither'
+    yield bool(config.fleet_cert) != bool(config.fleet_cert_key), "has one of fleet_cert and fleet_cert_key", help
+    what = f"has hold_s {config.hold_s:g}, and loads must end within timeout_s {config.timeout_s:g}"
+    help = "give a hold_s of at most timeout_s, or raise timeout_s"
+    yield "hold_s" in given and config.hold_s > config.timeout_s, what, help
 
 
 NO_KEYS = (
@@ -177,37 +182,6 @@ NO_KEYS = (
     'each NAME.key, and no NAME.key_secret, into the other\'s folder, and give both engines "keys": "keys". '
     'Or say "insecure": true, which lets in anybody who reaches the port'
 )
-
-
-def _check_url(config: ConnectorConfig, place: str) -> None:
-    """Raises ConnectorError for a URL of plans without a signing key, or without a directory to pull into."""
-    if bool(config.plans_url) != bool(config.plans_key):
-        help = 'give "plans_url" and "plans_key", the public key of who signs plans, or neither'
-        raise ConnectorError("I002", f"{place} has one of plans_url and plans_key", help)
-    if config.plans_url and config.plans is None:
-        help = 'give "plans": a directory into which they are pulled'
-        raise ConnectorError("I002", f"{place} has plans_url and no plans", help)
-    if config.plans_signed_for and not config.plans_url:
-        help = "give it beside plans_url, if the plans there were signed for another place, or leave it out"
-        raise ConnectorError("I002", f"{place} has plans_signed_for without plans_url", help)
-
-
-def _check_fleet(config: ConnectorConfig, place: str) -> None:
-    """Raises ConnectorError for other keys of an etcd without its URL, or half of a certificate."""
-    files = config.fleet_ca or config.fleet_cert or config.fleet_cert_key
-    if not config.fleet_url and (files or config.fleet_prefix != PREFIX):
-        help = 'give "fleet_url", http://host:2379, or leave the other keys of a fleet out'
-        raise ConnectorError("I002", f"{place} has keys of a fleet and no fleet_url", help)
-    if bool(config.fleet_cert) != bool(config.fleet_cert_key):
-        help = 'give "fleet_cert" and "fleet_cert_key", or neither'
-        raise ConnectorError("I002", f"{place} has one of fleet_cert and fleet_cert_key", help)
-
-
-def _check_hold(config: ConnectorConfig, given: bool, place: str) -> None:
-    """Raises ConnectorError for a given `hold_s` that is longer than the whole load may take."""
-    if given and config.hold_s > config.timeout_s:
-        what = f"{place} has hold_s {config.hold_s:g}, and loads must end within timeout_s {config.timeout_s:g}"
-        raise ConnectorError("I002", what, "give a hold_s of at most timeout_s, or raise timeout_s")
 
 
 def _text(name: str, value: object) -> str:
@@ -248,12 +222,6 @@ def _one_of(words: tuple[str, ...]) -> Callable[[str, object], str]:
     return read
 
 
-def _port(name: str, value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536:
-        return value
-    raise _no_text(name, value, "a port, 1 to 65535")
-
-
 def allows(peers: tuple[str, ...], host: str) -> bool:
     """Whether `peers` allow a host, by name or as an address of one of their networks; empty `peers` allow any."""
     if not peers or host in peers:
@@ -279,12 +247,6 @@ def _is_local(word: str) -> bool:
     return network is not None and network.is_loopback
 
 
-def _bytes(name: str, value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40:
-        return value
-    raise _no_text(name, value, "bytes, 0 or more")
-
-
 def _hosts(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not value or not all(isinstance(host, str) and host for host in value):
         raise _wrong_value(name, value, "a list of hosts, addresses and networks")
@@ -294,15 +256,16 @@ def _hosts(name: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _seconds(name: str, value: object, least: float = 1e-9, allowed: str = "a number of seconds above 0") -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and least <= value < 1e6:
-        return float(value)
-    raise _no_text(name, value, allowed)
+def _number(wanted: str, least: float, end: float) -> Callable[[str, object], float]:
+    """Return the reader of numbers from `least` to below `end`: whole ones if both are ints, otherwise as floats."""
+    kind = int if isinstance(end, int) else float
 
+    def read(name: str, value: object) -> float:
+        if isinstance(value, int | kind) and not isinstance(value, bool) and least <= value < end:
+            return kind(value)
+        raise _no_text(name, value, wanted)
 
-def _lease(name: str, value: object) -> float:
-    least = f"a number of seconds, {SHORTEST_LEASE:g} or more: a second without a core counts against it"
-    return _seconds(name, value, SHORTEST_LEASE, least)
+    return read
 
 
 def _options(name: str, value: object) -> Mapping[str, str]:
@@ -337,34 +300,23 @@ def _no_text(name: str, value: object, wanted: str) -> ConnectorError:
     return _wrong_value(name, value, wanted + ", without quotation marks" * isinstance(value, str))
 
 
+# Readers by a field's type, but for fields with one of their own.
+BY_TYPE = {
+    "str": _text,
+    "Path | None": _path,
+    "bool": _truth,
+    "float": _number("a number of seconds above 0", 1e-9, 1e6),
+}
 READERS: Mapping[str, Callable[[str, object], object]] = {
-    "plans": _path,
-    "plans_url": _text,
-    "plans_key": _path,
-    "plans_signed_for": _text,
-    "layout": _text,
-    "layouts": _path,
-    "engine": _text,
+    **{each.name: BY_TYPE[str(each.type)] for each in fields(ConnectorConfig) if str(each.type) in BY_TYPE},
     "options": _options,
     "plan_options": _plan_options,
-    "revision": _text,
     "mode": _one_of(MODES),
     "offer": _one_of(OFFERS),
-    "strict": _truth,
-    "keys": _text,
-    "insecure": _truth,
-    "host": _text,
-    "port": _port,
+    "port": _number("a port, 1 to 65535", 1, 65536),
     "peers": _hosts,
-    "lease_s": _lease,
-    "timeout_s": _seconds,
-    "hold_s": _seconds,
-    "connect": _seconds,
-    "stage_bytes": _bytes,
-    "bidirectional_kv_xfer": _truth,
+    "lease_s": _number(LEASE, SHORTEST_LEASE, 1e6),
+    "stage_bytes": _number("bytes, 0 or more", 0, 1 << 40),
     "fleet_url": _url,
     "fleet_prefix": _prefix,
-    "fleet_ca": _path,
-    "fleet_cert": _path,
-    "fleet_cert_key": _path,
 }

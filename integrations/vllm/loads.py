@@ -122,8 +122,7 @@ class DecodeSide:
         """Add loads that arrived, and failed ones once nothing can be written to their blocks any more."""
         if self._waiting:
             self._begin_waiting()
-        if self._news.is_set():
-            self._news.clear()
+        self._news.clear()
         while self._ended:
             order, transfer, taken = self._ended.popleft()
             del self._loads[order.request]

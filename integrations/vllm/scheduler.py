@@ -335,7 +335,20 @@ class ConnectorScheduler:
         return tuple(table.of(tables) for table in self.tables)
 
     def _digest(self, request: EngineRequest, tokens: int) -> str:
-        return _digest(request, tokens, self.locate)
+        """Return the digest of the first `tokens` tokens, empty if the prompt has no ids. It takes a millisecond.
+
+        Requests of other LoRA weights compute other caches; those of another salt share none.
+        """
+        if not _has_ids(request):
+            return ""
+        count = min(tokens, request.num_tokens)
+        features = getattr(request, "mm_features", None) or ()
+        also = [f"shown {feature.identifier}" for feature in features if feature.mm_position.offset < count]
+        if lora := getattr(request, "lora_request", None):
+            also.append(f"lora {adapter_identity(lora, self.locate)}")
+        if salt := getattr(request, "cache_salt", None):
+            also.append(salted(salt))
+        return prompt_digest(request.all_token_ids[:count], also)
 
     def _prefilled(self, request: EngineRequest, offered: OfferedPrompt | None, blocks: BlockIds) -> RemotePrefill:
         """Return the request in the form for its client."""
@@ -369,23 +382,6 @@ def _loadable(request: EngineRequest) -> bool:
 def _has_ids(request: EngineRequest) -> bool:
     """Whether a prompt is only token ids: prompts with embeddings cannot be told apart."""
     return request.prompt_token_ids is not None and getattr(request, "prompt_embeds", None) is None
-
-
-def _digest(request: EngineRequest, tokens: int, locate: Callable[[str], str | None] = nowhere) -> str:
-    """Return the digest of the first `tokens` tokens; empty if the prompt has no ids. It takes a millisecond or more.
-
-    Requests of other LoRA weights compute other caches; those of another salt share none.
-    """
-    if not _has_ids(request):
-        return ""
-    count = min(tokens, request.num_tokens)
-    features = getattr(request, "mm_features", None) or ()
-    also = [f"shown {feature.identifier}" for feature in features if feature.mm_position.offset < count]
-    if lora := getattr(request, "lora_request", None):
-        also.append(f"lora {adapter_identity(lora, locate)}")
-    if salt := getattr(request, "cache_salt", None):
-        also.append(salted(salt))
-    return prompt_digest(request.all_token_ids[:count], also)
 
 
 def _note(request: EngineRequest) -> bytes:

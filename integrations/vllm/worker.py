@@ -25,7 +25,6 @@ class ConnectorWorker:
         halves = [side.worker for side in (prefill, decode) if side is not None]
         # Halves of one worker are suspended, resumed and closed together, through either.
         self._workers = list({half.endpoint: half for half in halves}.values())
-        self._sideless: set[str] = set()
         self._asleep = False
         self._pause = SHORTEST_REST
         self._told: tuple[int, ...] = ()
@@ -70,9 +69,6 @@ class ConnectorWorker:
         """Begin a step's orders from prefill engines, beside the model."""
         if self._decode is not None:
             self._decode.begin(orders)
-        else:
-            # The engine waits for every order.
-            self._sideless |= {order.request for order in orders.loads if order.blocks}
 
     def ended(self, *, idle: bool) -> StepResults:
         """Return the requests that ended since the last call, each once. An idle step rests for other threads."""
@@ -81,9 +77,6 @@ class ConnectorWorker:
         else:
             self._pause = SHORTEST_REST
         results = StepResults()
-        if self._sideless:
-            results = StepResults(received=set(self._sideless), failed=set(self._sideless))
-            self._sideless.clear()
         if self._prefill is not None:
             results.sent = self._prefill.sent()
         if self._decode is not None:
@@ -94,7 +87,7 @@ class ConnectorWorker:
     def busy(self) -> bool:
         """Whether `ended` may have results."""
         held = self._prefill is not None and self._prefill.busy
-        return held or (self._decode is not None and self._decode.busy) or bool(self._sideless)
+        return held or (self._decode is not None and self._decode.busy)
 
     @property
     def measured(self) -> bool:

@@ -77,14 +77,6 @@ def test_steps_that_compute_nothing_rest_longer_until_one_computes_or_begins_som
     assert rests == [0.001, 0.002, 0.004, 0.004, 0.001, 0.002, 0.001]
 
 
-def test_a_load_where_nothing_decodes_fails(pair: Pair) -> None:
-    wanted = order(pair.made, ask(pair.made, TOKENS_ASKED))
-    worker = pair.prefill[0]
-    worker.load(StepOrders(loads=(wanted, replace(wanted, request="free", blocks=()))))
-    assert worker.ended(idle=False) == StepResults(received={"r-here"}, failed={"r-here"})
-    assert worker.ended(idle=False) == StepResults()
-
-
 def test_a_load_may_be_ordered_before_prefill_hears_of_the_request(pair: Pair) -> None:
     request = ask(pair.made, TOKENS_ASKED)
     filled(pair.made, request)
