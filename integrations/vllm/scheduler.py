@@ -40,6 +40,7 @@ MARGIN = 2.0
 # The states in which a prefill request has ended well: its blocks hold the requested tokens.
 CAPPED = "FINISHED_LENGTH_CAPPED"
 SERVED = (CAPPED, "FINISHED_STOPPED")
+NOTHING = StepOrders()
 
 
 class EngineRequest(Protocol):
@@ -107,7 +108,6 @@ class ConnectorScheduler:
     workers: dict[int, WorkerFacts] = field(default_factory=dict)
     offers: bool = True
     next_turn: float = 0.0
-    _announce: bool = False
     _prompts: OfferedPrompts = field(default_factory=OfferedPrompts)
     _handovers: HandOvers = field(default_factory=HandOvers)
     _shortened: set[str] = field(default_factory=set)
@@ -115,11 +115,7 @@ class ConnectorScheduler:
     _taken: dict[str, tuple[str, str]] = field(default_factory=dict)
     _local: dict[str, int] = field(default_factory=dict)
     _loading: set[str] = field(default_factory=set)
-    _holds: list[HoldOrder] = field(default_factory=list)
-    _chunks: list[PromptChunk] = field(default_factory=list)
-    _withdrawals: list[str] = field(default_factory=list)
-    _loads: list[LoadOrder] = field(default_factory=list)
-    _cancels: list[str] = field(default_factory=list)
+    _next: StepOrders = NOTHING
 
     @property
     def forgets(self) -> bool:
@@ -129,8 +125,7 @@ class ConnectorScheduler:
     @property
     def quiet(self) -> bool:
         """Whether there are no orders to workers, whatever the step computes, as in most steps."""
-        ordered = self._holds or self._loads or self._cancels or self._chunks or self._withdrawals or self._announce
-        return not (ordered or self._prompts.by_request)
+        return self._next == NOTHING and not self._prompts.by_request
 
     @property
     def _prefills(self) -> bool:
@@ -144,7 +139,8 @@ class ConnectorScheduler:
             help = "report it with the engine's parallel sizes: the side numbers them otherwise than vLLM"
             raise ConnectorError("I008", f"the engine's workers are {numbers} in the layout, not each one once", help)
         self.workers = {worker.worker: worker for worker in workers}
-        self._announce = self._prefills
+        addresses = tuple(self.workers[number].address for number in sorted(numbers)) if self._prefills else ()
+        self._next = replace(self._next, addresses=addresses)
 
     def arrived(self, request: EngineRequest) -> None:
         """Take a new request: read the prefill engine that it names, and prepare one that is to be prefilled."""
@@ -178,7 +174,7 @@ class ConnectorScheduler:
         if external:
             self._loading.add(request.request_id)
         tokens, blocks = (local, local + external), self._ids(tables) if external else ()
-        self._loads.append(LoadOrder(request.request_id, tokens, blocks, remote))
+        self._order(loads=LoadOrder(request.request_id, tokens, blocks, remote))
 
     def finished(
         self, request: EngineRequest, tables: Sequence[Sequence[int]], state: str
@@ -189,10 +185,10 @@ class ConnectorScheduler:
         self._local.pop(request.request_id, None)
         self._taken.pop(request.request_id, None)
         if request.request_id in self._loading:
-            self._cancels.append(request.request_id)
+            self._order(cancels=request.request_id)
         if (remote := self._remote.pop(request.request_id, None)) is not None:
             # It ended before it was scheduled: prefill still has its blocks.
-            self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
+            self._order(loads=LoadOrder(request.request_id, (0, 0), (), remote))
         params, blocks = request.kv_transfer_params or {}, self._ids(tables)
         prompt = self._prompts.remove(request.request_id)
         asked = params.get("do_remote_decode")
@@ -201,12 +197,13 @@ class ConnectorScheduler:
         if not asked and params.get("do_remote_prefill") and state in SERVED and any(blocks):
             return self._keep(request, blocks)
         if not asked or not self._answers(request) or state not in SERVED or not any(blocks):
-            self._withdrawals += [prompt.name] if prompt is not None else []
+            if prompt is not None:
+                self._order(withdrawals=prompt.name)
             return False, None
         held = self._prefilled(request, prompt, blocks)
         shared = held.request if prompt is not None else ""
         note = b"" if shortened else _note(request)
-        self._holds.append(HoldOrder(request.request_id, held.tokens, held.blocks, held.prompt, shared, note=note))
+        self._order(holds=HoldOrder(request.request_id, held.tokens, held.blocks, held.prompt, shared, note=note))
         return True, transfer_params(held, len(self.workers))
 
     def _keep(
@@ -228,7 +225,7 @@ class ConnectorScheduler:
         # The engine that continues may know only all tokens so far, and which engine has them.
         digest = self._digest(request, request.num_tokens if shared else tokens)
         held = self._remote_of(shared or request.request_id, tokens, blocks, digest)
-        self._holds.append(HoldOrder(request.request_id, tokens, blocks, held.prompt, shared, next_turn=True))
+        self._order(holds=HoldOrder(request.request_id, tokens, blocks, held.prompt, shared, next_turn=True))
         until = time.time() + self.next_turn
         return True, transfer_params(replace(held, until=until), len(self.workers), goes_on=bool(shared))
 
@@ -236,7 +233,7 @@ class ConnectorScheduler:
         """Forget loads that all workers have finished or given up: a cancel would hit the next request of the name."""
         over = set(requests)
         self._loading -= over
-        self._cancels = [request for request in self._cancels if request not in over]
+        self._next = replace(self._next, cancels=tuple(one for one in self._next.cancels if one not in over))
 
     def scheduled(self, output: Any) -> None:
         """Take the chunks that a step computes, by vLLM's SchedulerOutput."""
@@ -244,22 +241,16 @@ class ConnectorScheduler:
             return
         for prompt, tokens in self._prompts.step(output):
             blocks = tuple(() if table.scratch is not None else table.of(prompt.tables) for table in self.tables)
-            self._chunks.append(PromptChunk(prompt.name, tokens, prompt.end, blocks))
+            self._order(chunks=PromptChunk(prompt.name, tokens, prompt.end, blocks))
 
     def orders(self) -> StepOrders:
         """Return the orders to workers in this step, each order once."""
-        addresses = tuple(self.workers[number].address for number in sorted(self.workers)) if self._announce else ()
-        step_orders = StepOrders(
-            tuple(self._holds),
-            tuple(self._loads),
-            tuple(self._cancels),
-            addresses,
-            tuple(self._chunks),
-            tuple(self._withdrawals),
-        )
-        self._holds, self._chunks, self._withdrawals = [], [], []
-        self._loads, self._cancels, self._announce = [], [], False
-        return step_orders
+        orders, self._next = self._next, NOTHING
+        return orders
+
+    def _order(self, **one: Any) -> None:
+        """Add an order to the next step's, by its field of StepOrders."""
+        self._next = replace(self._next, **{name: (*getattr(self._next, name), order) for name, order in one.items()})
 
     def _read(self, request: EngineRequest, params: Mapping[str, object]) -> None:
         remote = remote_prefill(params) or self._early(request, params)
@@ -275,11 +266,11 @@ class ConnectorScheduler:
             _refused(request, "what decode kept of the turn before has expired", logs.INFO)
         elif remote.until and self.forgets and remote.tokens > request.num_prompt_tokens - self.recomputed:
             _refused(request, "the prompt ends before the states and windows that decode kept", logs.INFO)
-            self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
+            self._order(loads=LoadOrder(request.request_id, (0, 0), (), remote))
         elif not (remote.early or self._is_prompt(request, remote)):
             # Its bytes would belong to another text, and every prompt that begins like this one would find them.
             _refused(request, "another prompt was prefilled")
-            self._loads.append(LoadOrder(request.request_id, (0, 0), (), remote))
+            self._order(loads=LoadOrder(request.request_id, (0, 0), (), remote))
         else:
             self._remote[request.request_id] = remote
             self._taken[request.request_id] = remote.engine, remote.request
@@ -328,7 +319,7 @@ class ConnectorScheduler:
         """Return the name by which a prompt is held: that of its offers, or its second name if those are invalid."""
         if not prompt.preempted and computed >= prompt.end:
             return prompt.shared
-        self._withdrawals.append(prompt.name)
+        self._order(withdrawals=prompt.name)
         return again(prompt.shared)
 
     def _ids(self, tables: Sequence[Sequence[int]]) -> BlockIds:
