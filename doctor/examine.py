@@ -19,6 +19,7 @@ from kvplan.compiler.bind.require import applied
 from kvplan.compiler.bound import BoundSide, BoundTensor
 from kvplan.compiler.errors import Refused
 from kvplan.compiler.side.keys import check_pool, side_words
+from kvplan.compiler.side.options import Env
 from kvplan.compiler.side.text import parse_side
 from kvplan.dsl.files.engine_kinds import DECODES, WHOLE
 from kvplan.dsl.lang.evaluate import evaluate, filled
@@ -55,6 +56,20 @@ class ExaminedSide:
     bound: BoundSide | None
     refusal: Refused | None
 
+    @property
+    def given(self) -> dict[str, str]:
+        """The keys of the side but its engine."""
+        return {key: value for key, value in parse_side(self.text).items() if key != "engine"}
+
+    @property
+    def values(self) -> Env:
+        """The values of the engine's options on this side."""
+        return stored_values(self.library, self.engine, self.model, self.given)
+
+    def named(self, words: Mapping[str, Value]) -> Model:
+        """The model with these words of a checkpoint, whatever its file says."""
+        return replace(self.model, values={**self.model.values, **words})
+
 
 def examined(library: Library, model: Model, text: str) -> ExaminedSide:
     """Return the side `text` of `model`. Raises BadInput (S…), DslError."""
@@ -69,7 +84,7 @@ def examined(library: Library, model: Model, text: str) -> ExaminedSide:
 
 def stores_otherwise(side: ExaminedSide, words: Mapping[str, Value]) -> bool:
     """Return whether the engine stores something else if its model has these `words`, whatever its file says."""
-    named = replace(side.model, values={**side.model.values, **words})
+    named = side.named(words)
     if named.values == side.model.values:
         return False
     return _stored(examined(side.library, named, side.text)) != _stored(side)
@@ -82,9 +97,7 @@ def overruled(side: ExaminedSide, words: Mapping[str, Value]) -> Iterator[tuple[
     """
     if not side.bound:
         return
-    named = replace(side.model, values={**side.model.values, **words})
-    given = parse_side(side.text)
-    given.pop("engine", None)
+    named, given = side.named(words), side.given
     settings = side.engine.serve.settings if side.engine.serve else {}
     defaults = {name: option.default for name, option in side.engine.options.items() if option.default}
     by_name = (name for name, default in defaults.items() if default.names.intersection(CHECKPOINT.known))
@@ -126,8 +139,7 @@ def _smaller(side: ExaminedSide, kept: Side) -> Iterator[str]:
     caches = side.bound.caches if side.bound else ()
     kinds = ((cache.kind, side.model.caches[cache.name].kind) for cache in caches)
     options = [each for stored, kind in kinds if stored != kind for each in deciding(side.engine, kind)]
-    given = parse_side(side.text)
-    found = dict.fromkeys(f"{name}={value}" for name, value in options if name not in given)
+    found = dict.fromkeys(f"{name}={value}" for name, value in options if name not in side.given)
     for option in found:
         other = examined(side.library, side.model, f"{side.text},{option}")
         few, many = (_token_bytes(each) for each in (side_of(other.bound)[0] if other.bound else kept, kept))
@@ -178,9 +190,7 @@ def _broken(side: ExaminedSide, serve: Serve, part: str) -> list[str]:
         return []
     if part not in serve.roles:
         return [f"one engine of {side.engine.name} either prefills or decodes"]
-    given = parse_side(side.text)
-    given.pop("engine", None)
-    env = {**stored_values(side.library, side.engine, side.model, given), DECODES: part != "prefill"}
+    env = {**side.values, DECODES: part != "prefill"}
     whole = {cache.name: {**env, WHOLE: cache.needs.whole} for cache in side.bound.caches}
     rules = applied(serve.require, side.bound.caches, env, whole)
     return [filled(rule.say, known) for rule, known, _ in rules if evaluate(rule.that, known) is not True]
@@ -235,14 +245,14 @@ def _group(side: Side, group: Group) -> Plain:
 
 def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Plain:
     """Return an engine's flags and variables, options without a setting, and its connector's fixed configuration."""
-    given, told = parse_side(side.text), _settings(side, serve, side_of(bound)[0].digest)
+    told = _settings(side, serve, side_of(bound)[0].digest)
     if bound.token_shards > 1:
         told += [(serve.interleave, str(bound.interleave_tokens))]
-    known = {"engine", *serve.settings, *side.engine.mesh.workers, *side.engine.mesh.derived}
+    known = {*serve.settings, *side.engine.mesh.workers, *side.engine.mesh.derived}
     return {
         "variables": {setting.variable: word for setting, word in told if setting.variable},
         "flags": {setting.flag: word for setting, word in told if setting.flag},
-        "options": {name: value for name, value in given.items() if name not in known},
+        "options": {name: value for name, value in side.given.items() if name not in known},
         "command": f"{serve.command} {serve.windows}".rstrip() if bound.windowed else str(serve.command),
         "devices": serve.devices,
         "router": str(serve.router),
@@ -258,10 +268,8 @@ def _start(side: ExaminedSide, serve: Serve, part: str, bound: BoundSide) -> Pla
 
 def _settings(side: ExaminedSide, serve: Serve, digest: str) -> list[tuple[Setting, str]]:
     """Return the engine's settings in its own words: those in the side's text, and those unlike its defaults."""
-    given = parse_side(side.text)
-    given.pop("engine", None)
+    given, env = side.given, side.values
     sizes = mesh_sizes(side.engine, given)
-    env = stored_values(side.library, side.engine, side.model, given)
     said = [name for name in serve.settings if name in given and sizes.get(name) != 1]
     said = [name for name in said if not serve.settings[name].argument or not is_usual(side.engine.options[name], env)]
     said += [

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kvplan.compiler.side.text import parse_side
 from kvplan.doctor.examine import ExaminedSide, overruled, stores_otherwise
 from kvplan.dsl.check import model_doubts
 from kvplan.dsl.configs.differences import DRAFTED, MATCH, Difference
@@ -230,7 +229,7 @@ def _without_draft(found: FoundLayout) -> FoundLayout:
 
 def on_sides(found: FoundLayout, sides: Mapping[str, ExaminedSide]) -> FoundLayout:
     """The layout with what may be wrong of it on these sides: its warnings, and other words of its checkpoint."""
-    drafting = any(parse_side(side.text).get(DRAFT_TOKENS, "0") != "0" for side in sides.values())
+    drafting = any(side.given.get(DRAFT_TOKENS, "0") != "0" for side in sides.values())
     found = _without_draft(found) if drafting and not found.model.drafts else found
     own = (
         OVERRULED.format(given, side.engine.name, taken, given.partition("=")[0])

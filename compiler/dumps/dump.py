@@ -13,6 +13,7 @@ from typing import Any
 from kvplan.compiler.json_input import JsonInput, shown
 from kvplan.compiler.side.text import nearest
 from kvplan.dsl.lang.dtypes import NAMES, canonical, size
+from kvplan.dsl.text.diagnostics import as_written
 from kvplan.dsl.text.grouped import grouped
 
 BLOCK, TOKEN, HEAD, CONTENT = "block", "token", "head", "content"
@@ -144,7 +145,7 @@ def _numbers(value: object, where: str, least: int) -> dict[str, int]:
 def _option(value: object, where: str) -> str:
     if not isinstance(value, str | int):
         JSON.bad("D003", f"{where} is {shown(value)}, not a text or a number")
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return as_written(value)
 
 
 def _check_rank(mesh: Mapping[str, int], rank: Mapping[str, int]) -> None:

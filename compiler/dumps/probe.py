@@ -141,10 +141,14 @@ def _planes(part: PagedRegion) -> list[int]:
     return found
 
 
+def _axes(tensor: BoundTensor) -> list[str]:
+    """Return the axes of a tensor, tokens first."""
+    return sorted((axis for axis, _ in tensor.axes), key=lambda axis: bool(dict(tensor.axes)[axis]))
+
+
 def _bytes(tensor: BoundTensor, spot: TensorPlacement, memory: ProbeMemory) -> Ints:
     """Return the place in memory that the layout gives every element, (tokens, other axes)."""
-    token = next(axis for axis, extent in tensor.axes if not extent)
-    axes = [token, *(axis for axis, _ in tensor.axes if axis != token)]
+    axes = _axes(tensor)
     extents = {axis: prod(d.count for d in spot.digits if d.axis == axis) for axis in axes}
     at = np.full([extents[axis] for axis in axes], spot.address)
     for digit in (digit for digit in spot.digits if digit.axis in extents):
@@ -218,9 +222,7 @@ def _misplaced(
     """Describe misplaced elements: how many, and the expected and the found place of the first."""
     at, numbers = layout
     first = int(wrong[0])
-    token = next(axis for axis, extent in tensor.axes if not extent)
-    axes = [token, *(axis for axis, _ in tensor.axes if axis != token)]
-    where = ", ".join(f"{axis} {n}" for axis, n in zip(axes, np.unravel_index(first, at.shape), strict=True))
+    where = ", ".join(f"{axis} {n}" for axis, n in zip(_axes(tensor), np.unravel_index(first, at.shape), strict=True))
     every = np.arange(0, memory.memory.size - tensor.size + 1)
     found = every[_there(cache, tensor.dtype, every, np.full(every.shape, numbers.ravel()[first]), written)]
     engine = f"the engine wrote it to {memory.place(int(found[0]))}" if found.size else "the engine wrote it nowhere"

@@ -13,7 +13,7 @@ from kvplan.dsl.lang import dtypes
 from kvplan.dsl.lang.foreign_json import value as foreign
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.rules.answers import Answer, ForeignValues, ask, with_words
-from kvplan.dsl.rules.rule import RuleMatch, apply, first
+from kvplan.dsl.rules.rule import RuleMatch, apply, first, lacking
 from kvplan.dsl.schema.engine import Engine
 from kvplan.dsl.schema.kind import Kind, Rule
 from kvplan.dsl.schema.model import MOST_LAYERS
@@ -55,10 +55,8 @@ def _found(rules: Sequence[Rule], kinds: Mapping[str, Kind], layer: DumpedLayer,
         raise BadInput("D012", f"no rule says what layer {layer.name!r} stores: {shown[:300]}{doubts}", help)
     params = kinds[rule.kind].params
     found = apply(rule, facts, params)
-    for name, param in params.items():
-        if param.default is None and name not in found.known:
-            why = found.unknown.get(name, "no rule says where it stands")
-            raise BadInput("D013", f"layer {layer.name!r}, a cache of kind {rule.kind!r}, has no {name!r}: {why}", "")
+    for name, why in lacking(params, found.params):
+        raise BadInput("D013", f"layer {layer.name!r}, a cache of kind {rule.kind!r}, has no {name!r}: {why}", "")
     return found
 
 

@@ -12,7 +12,7 @@ from kvplan.dsl.rules.answers import Answer
 from kvplan.dsl.rules.rule import LIMIT
 from kvplan.dsl.schema.kind import STATE, Kind
 from kvplan.dsl.schema.model import Cache, Model
-from kvplan.dsl.text.diagnostics import layer_ranges, listed, ranges
+from kvplan.dsl.text.diagnostics import as_written, layer_ranges, listed, ranges
 from kvplan.dsl.text.grouped import grouped
 
 UNSAID = Answer(None, absent=True)
@@ -238,5 +238,4 @@ def _moves_all(cache: Cache, name: str) -> bool:
 
 def _said(values: Mapping[str, object], name: str) -> str:
     """A value in words. A limit that is not given limits nothing, as 0 does."""
-    value = values.get(name, 0 if name.startswith(LIMIT) else None)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return as_written(values.get(name, 0 if name.startswith(LIMIT) else None))

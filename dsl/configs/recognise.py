@@ -19,7 +19,7 @@ from kvplan.dsl.configs.remarks import LayerRemarks, remarks_of
 from kvplan.dsl.configs.unread_keys import asked_keys, like, unread
 from kvplan.dsl.files.rule_check import LAYER, RUN
 from kvplan.dsl.rules.answers import Answer, ForeignValues, shortened
-from kvplan.dsl.rules.rule import RuleMatch, apply, judged
+from kvplan.dsl.rules.rule import RuleMatch, apply, judged, lacking
 from kvplan.dsl.schema.config import DRAFTS, ConfigRules
 from kvplan.dsl.schema.kind import Kind, Rule
 from kvplan.dsl.text.diagnostics import fault, listed
@@ -257,14 +257,13 @@ def _cache(label: str, matches: Sequence[tuple[int, RuleMatch]]) -> RecognisedCa
 def _check(caches: Sequence[RecognisedCache], kinds: Mapping[str, Kind], place: SourceSpan) -> None:
     """Raise F007 with every parameter whose value cannot be used, F004 with every one that lacks a value."""
     _check_given(caches, place)
-    lacking = [
-        f"{name} of {cache.name}, a cache of kind {cache.kind}: {_missing_reason(cache, name)}"
+    missing = [
+        f"{name} of {cache.name}, a cache of kind {cache.kind}: {why}"
         for cache in caches
-        for name, param in kinds[cache.kind].params.items()
-        if param.default is None and (name not in cache.params or cache.params[name].value is None)
+        for name, why in lacking(kinds[cache.kind].params, cache.params)
     ]
-    if lacking:
-        raise fault("F004", "it does not say all numbers of a cache", place, *lacking, help=FILL)
+    if missing:
+        raise fault("F004", "it does not say all numbers of a cache", place, *missing, help=FILL)
 
 
 def _check_given(caches: Sequence[RecognisedCache], place: SourceSpan) -> None:
@@ -278,7 +277,3 @@ def _check_given(caches: Sequence[RecognisedCache], place: SourceSpan) -> None:
     if unusable:
         sentences = (f"{listed(about, 'and')}: {doubt}" for doubt, about in unusable.items())
         raise fault("F007", "its numbers make no layout", place, *sentences, help=CORRECT)
-
-
-def _missing_reason(cache: RecognisedCache, name: str) -> str:
-    return cache.params[name].doubt if name in cache.params else "no rule says where it stands"

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvplan.dsl.configs.numbers import CORRECT
 from kvplan.dsl.files.models import parse_model
-from kvplan.dsl.files.static_check import settled_value
-from kvplan.dsl.lang.evaluate import evaluate
-from kvplan.dsl.lang.functions import given_words
+from kvplan.dsl.files.static_check import known_values, settled_value
 from kvplan.dsl.lang.nodes import Expr
 from kvplan.dsl.rules.rule import LIMIT
 from kvplan.dsl.schema.kind import Kind
@@ -72,14 +70,9 @@ def _cache(kind: Kind, cache: Cache, model: Model) -> tuple[object, ...]:
 
 def params_of(kind: Kind, cache: Cache, model: Model) -> dict[str, object]:
     """The value of each parameter; the text of its expression if that depends on a side."""
-    # A parameter may have the name of a number of the model, `dtype`, and another value.
-    env: dict[str, object] = {name: value for name, value in model.values.items() if name not in kind.params}
-    env |= {word: name in cache.params for name, word in given_words(kind.params).items()}
+    _, env = known_values(kind, cache, model.values)
     exprs = {name: cache.params.get(name, param.default) for name, param in kind.params.items()}
-    waiting = {name: expr for name, expr in exprs.items() if expr is not None}
-    while ready := [name for name, expr in waiting.items() if expr.names <= env.keys()]:
-        env |= {name: evaluate(waiting.pop(name), env) for name in ready}
-    return {n: env[n] if n not in waiting else waiting[n].text for n in exprs if n in env or n in waiting}
+    return {name: env.get(name, expr.text) for name, expr in exprs.items() if expr is not None}
 
 
 def conditions_of(kind: Kind, cache: Cache, model: Model) -> dict[str, object]:

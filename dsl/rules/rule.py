@@ -5,7 +5,7 @@ Kinds and families have rules for configurations of checkpoints, engines have ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from kvplan.dsl.lang import dtypes
@@ -33,14 +33,12 @@ class RuleMatch:
     params: Mapping[str, Answer]
     sources: tuple[str, ...] = ()
 
-    @property
-    def known(self) -> dict[str, int | bool | str]:
-        return {name: answer.value for name, answer in self.params.items() if answer.value is not None}
 
-    @property
-    def unknown(self) -> dict[str, str]:
-        """The parameters without a value, and why."""
-        return {name: answer.doubt for name, answer in self.params.items() if answer.value is None}
+def lacking(params: Mapping[str, Param], answers: Mapping[str, Answer]) -> Iterator[tuple[str, str]]:
+    """The parameters that need a value and have none, and why."""
+    for name in (name for name, param in params.items() if param.default is None):
+        if name not in answers or answers[name].value is None:
+            yield name, answers[name].doubt if name in answers else "no rule says where it stands"
 
 
 def parse_rules(sink: Sink, tree: Tree | None, what: str, params_of: Params, kind: str = "") -> tuple[Rule, ...]:

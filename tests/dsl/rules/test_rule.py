@@ -18,7 +18,7 @@ from kvplan.dsl.lang.functions import EVERY
 from kvplan.dsl.lang.functions import FOREIGN_ARITY as ARITY
 from kvplan.dsl.library import load
 from kvplan.dsl.rules.answers import ForeignValues, ask, with_words
-from kvplan.dsl.rules.rule import RuleMatch, apply, first, over, parse_own, parse_rules
+from kvplan.dsl.rules.rule import RuleMatch, apply, first, lacking, over, parse_own, parse_rules
 from kvplan.dsl.schema.config import ConfigRules
 from kvplan.dsl.schema.kind import Rule
 from kvplan.dsl.text.diagnostics import DslError, Sink, ranges
@@ -224,27 +224,28 @@ def rules(text: str = RULES, kind: str = "gqa") -> tuple[tuple[Rule, ...], list[
     return made, [d.code for d in sink.errors]
 
 
+def known(found: RuleMatch) -> dict[str, object]:
+    return {name: answer.value for name, answer in found.params.items() if answer.value is not None}
+
+
 def test_the_first_rule_that_holds_is_applied() -> None:
     made, faults = rules()
     assert not faults
     found = choose(made, {"window": 8, "heads": 2, "size": 16})
     assert found
-    assert (found.rule.name, found.known, found.unknown) == (
-        "windows",
-        {"heads": 2, "dim": 16, "window": 8},
-        {},
-    )
+    assert (found.rule.name, known(found)) == ("windows", {"heads": 2, "dim": 16, "window": 8})
+    assert not [*lacking(KINDS[found.rule.kind].params, found.params)]
     found = choose(made, {"heads": 2, "type": "bfloat16"})
     assert found
-    assert (found.rule.name, found.known) == ("all", {"heads": 2, "dim": 64, "dtype": "bf16"})
+    assert (found.rule.name, known(found)) == ("all", {"heads": 2, "dim": 64, "dtype": "bf16"})
     assert choose(made, {"window": 0}) is None
 
 
 def test_a_value_that_a_parameter_cannot_have_is_unknown() -> None:
     found = choose(rules()[0], {"heads": "8", "type": "float3", "size": True})
     assert found
-    assert not found.known
-    assert set(found.unknown) == {"heads", "dim", "dtype"}
+    assert (known(found), {*found.params}) == ({}, {"heads", "dim", "dtype"})
+    assert [name for name, _ in lacking(KINDS[found.rule.kind].params, found.params)] == ["heads", "dim"]
 
 
 def test_a_rule_that_nobody_can_judge_does_not_hold() -> None:
