@@ -29,7 +29,8 @@ test: export OPENBLAS_NUM_THREADS ?= 1
 test: export MALLOC_MMAP_THRESHOLD_ ?= 33554432
 test: export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
 # What only reads runs beside the tests, which wait for each other and leave a core idle now and then.
-test: $(VENV)/.dev  ## all tests, linters and type checks; TORCH=1 installs torch for its tests too
+test: $(BIN)/python  ## all tests, linters and type checks; TORCH=1 installs torch for its tests too
+	@$(MAKE) $(AT_ONCE) $(VENV)/.dev $(if $(TORCH),$(VENV)/.torch-alone)
 	@$(MAKE) $(AT_ONCE) $(TEST_SETS) collected
 	@{ nice $(MAKE) --no-print-directory $(CHECKS) >$(VENV)/.checks 2>&1; code=$$?; cat $(VENV)/.checks; exit $$code; } & \
 	$(BIN)/python -m pytest -m "not full and not vllm" $(PYTEST_ARGS); tests=$$?; wait $$! && exit $$tests
@@ -38,7 +39,8 @@ test-all: lint  ## all of that and what takes longer: whole models, every engine
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 	@$(MAKE) full faults soak
 
-lint: $(VENV)/.dev  ## linters, type checks and the documentation only
+lint: $(BIN)/python  ## linters, type checks and the documentation only
+	@$(MAKE) $(AT_ONCE) $(VENV)/.dev $(if $(TORCH),$(VENV)/.torch-alone)
 	@$(MAKE) $(AT_ONCE) $(TEST_SETS) $(CHECKS) collected
 
 types:
@@ -161,6 +163,9 @@ $(VENV)/.nixl: constraints.txt | $(VENV)/.core
 	elif $(PIP) --no-deps nixl nixl-cu12; then touch $@; \
 	else echo "NIXL could not be installed: going on without"; fi
 
-# After NIXL: no two runs of pip at once.
-$(VENV)/.torch: $(VENV)/.dev | $(VENV)/.nixl
+# Alone it shares no file with the test tools, so both are installed at once; later runs of pip come one by one.
+$(VENV)/.torch-alone: constraints.txt | $(BIN)/python
+	@$(PIP) --no-deps torch && touch $@
+
+$(VENV)/.torch: $(VENV)/.dev | $(VENV)/.nixl $(VENV)/.torch-alone
 	@echo "installing torch" && $(PIP) torch && touch $@

@@ -47,6 +47,7 @@ from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, Yam
 
 T = TypeVar("T")
 LIBRARIES = 8
+SHARED = ("kind", "engine", "machine", "config")
 # Files by type, then by the name of the model, kind or engine that they describe.
 NamedFiles = dict[str, dict[str, Path]]
 
@@ -55,7 +56,8 @@ NamedFiles = dict[str, dict[str, Path]]
 class Library:
     """Kinds, engines, models and machines by name; `paths` are their files, by type and name.
 
-    `shared` is a library with the same kinds and engines. They do not depend on models, so they are parsed there.
+    `shared` is a library with the same files of the types in SHARED, which do not depend on models: they are parsed
+    there.
     """
 
     paths: Mapping[str, Mapping[str, Path]]
@@ -80,10 +82,14 @@ class Library:
 
     @cached_property
     def machines(self) -> LazyFiles[MachineProfile]:
+        if self.shared is not None:
+            return self.shared.machines
         return LazyFiles("machine", self.paths["machine"], partial(self._parsed, "machine", _machine))
 
     @cached_property
     def readings(self) -> LazyFiles[ConfigRules]:
+        if self.shared is not None:
+            return self.shared.readings
         return LazyFiles("config", self.paths["config"], partial(self._parsed, "config", _config))
 
     @property
@@ -377,7 +383,7 @@ def _kept(files: tuple[tuple[str, str, FileState], ...]) -> Library:
     paths: NamedFiles = {file_type: {} for file_type in FILE_TYPES}
     for file_type, name, file in files:
         paths[file_type][name] = file.path
-    stored = tuple(file for file in files if file[0] in ("kind", "engine"))
+    stored = tuple(file for file in files if file[0] in SHARED)
     return Library(paths, shared=_kept(stored) if len(stored) < len(files) else None)
 
 

@@ -85,7 +85,7 @@ def reading_of(library: Library, config: Mapping[str, object], layout: str = "")
     equally well, one with the checkpoint's own draft does.
     """
     general = _general(library)
-    scores = {model: score for model, score, _ in _matches(library, config)}
+    scores = {model: score for model, score, _ in _matches(library, general, config)}
     own = layout if scores.get(layout) and library.model(layout).config != ConfigRules() else ""
     name = own or _best(library, scores)
     if name and not library.shipped("model", name):
@@ -110,12 +110,11 @@ def _check_rules(library: Library, name: str) -> None:
 
 def fitting(library: Library, config: Mapping[str, object]) -> list[str]:
     """The models whose whole `match` holds for a configuration. Raises DslError."""
-    return [model for model, _, whole in _matches(library, config) if whole]
+    return [model for model, _, whole in _matches(library, library.general, config) if whole]
 
 
-def _matches(library: Library, config: Mapping[str, object]) -> Iterator[tuple[str, int, bool]]:
+def _matches(library: Library, general: ConfigRules, config: Mapping[str, object]) -> Iterator[tuple[str, int, bool]]:
     """Each model, the number of keys of its `match` that hold for a configuration, and whether all of them do."""
-    general = _general(library)
     chain = nested(config, general.inside)
     for model in library.paths["model"]:
         match = library.head("model", model).tree.get("match")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,7 +138,7 @@ def described(
     more = (
         _unheard(library, config, found, reading)
         if unproven
-        else tuple(_unsure(library, config, found, tested, names, place, layout))
+        else tuple(_unsure(library, config, reading, found, tested, names, place, layout))
     )
     # The doubt already says that no layout is for it.
     remarks = tuple(text for text in found.remarks if not (unproven or more) or text != UNKNOWN)
@@ -169,6 +170,7 @@ def _unheard(
 def _unsure(
     library: Library,
     config: Mapping[str, object],
+    reading: ConfigRules,
     found: RecognisedModel,
     tested: Sequence[Architecture],
     names: Sequence[str],
@@ -177,7 +179,7 @@ def _unsure(
 ) -> Iterator[str]:
     """The doubts about keys that an engine may read otherwise: keys that never counted before, unless rules of the
     `layout` name them, and keys that differ between two mappings."""
-    reading, stored = stores(library, config, place, layout)
+    stored = partial(stored_by, reading, library.kinds, place)
     named = names_in(library.model(layout).config) if layout else frozenset()
     right = [row for row in tested if row.right]
     known = frozenset(key for row in right for key in row.keys) | named
@@ -186,19 +188,14 @@ def _unsure(
     yield from (TWICE.format(key) for key in contradicted(config, reading.inside, stored))
 
 
-def stores(
-    library: Library, config: Mapping[str, object], place: SourceSpan, layout: str = ""
-) -> tuple[ConfigRules, Callable[[Mapping[str, object]], object]]:
-    """The rules to read a configuration by, and a function that returns what others store by them, None if refused."""
-    reading, model = reading_of(library, config, layout)
-
-    def stored(config: Mapping[str, object]) -> object:
-        try:
-            return recognise(config, reading, library.kinds, place, model).stored
-        except DslError:
-            return None
-
-    return reading, stored
+def stored_by(
+    reading: ConfigRules, kinds: Mapping[str, Kind], place: SourceSpan, config: Mapping[str, object]
+) -> object:
+    """The caches and numbers of a configuration by these rules; None if it is refused."""
+    try:
+        return recognise(config, reading, kinds, place).stored
+    except DslError:
+        return None
 
 
 def _notes_on_others(library: Library, others: Sequence[str]) -> tuple[str, ...]:

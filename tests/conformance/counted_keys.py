@@ -6,9 +6,11 @@ A key that is as it would be anyway proves nothing: an engine that ignores it ha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
+from kvplan.dsl.configs.families import reading_of
 from kvplan.dsl.configs.foreign_keys import Names, foreign
-from kvplan.dsl.configs.new_model import stores
+from kvplan.dsl.configs.new_model import stored_by
 from kvplan.dsl.library import Library
 from kvplan.dsl.text.source import SourceSpan
 
@@ -17,8 +19,8 @@ Config = Mapping[str, object]
 
 def keys_that_count(library: Library, config: Config, names: Names, place: SourceSpan) -> tuple[str, ...]:
     """The keys among `names` that change the layout of a configuration, ascending."""
-    reading, stored = stores(library, config, place)
-    return counted(config, reading.inside, names, stored)
+    reading, _ = reading_of(library, config)
+    return counted(config, reading.inside, names, partial(stored_by, reading, library.kinds, place))
 
 
 def counted(config: Config, inside: Sequence[str], names: Names, stored: Callable[[Config], object]) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from kvplan.runtime.protocol.writes import RequestWrites
 
 MIB = 1 << 20
 # Memory may grow by MORE: the queue of one peer is bounded, and the allocator keeps memory that was used once.
-FLOOD, GOOD, MORE = 3000, 20, 96 * MIB
+FLOOD, GOOD, MORE = 1500, 20, 96 * MIB
 NAMES = ("r", "", "x", "é" * 80, "\x00\n\x1b[2J", "x" * 5000, "../../etc/passwd", "r ", "R", "%s{}")
 EDGES = (0, 1, -1, 2**31, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
 
