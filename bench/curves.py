@@ -57,7 +57,7 @@ def _tokens(prefill: str, decode: str, times: int) -> Curve:
     from kvplan.runtime.transfer.gather import IndexScratch, gather
 
     plan = plan_of(LARGE, prefill, decode)
-    (pair,), size, scratch = plan.pairs, plan.decode.groups[0].tokens, IndexScratch()
+    (pair,), size, scratch = plan.group_pairs, plan.decode.groups[0].tokens, IndexScratch()
     link, random = here(plan, blocks=2 * TOKENS[-1] // size), np.random.default_rng(5)
 
     def posted(tokens: int, lists: Sequence[list[int]]) -> object:

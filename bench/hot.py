@@ -30,7 +30,7 @@ def _case(name: str, plan: Plan, pairs: int) -> list[Row]:
     from kvplan.plan.types import Blocks
     from kvplan.runtime.transfer.gather import IndexScratch, gather
 
-    pair = plan.pairs[0]
+    pair = plan.group_pairs[0]
     link = here(plan, blocks=2 * BLOCKS)
     random = np.random.default_rng(5)
     lists = [random.permutation(2 * BLOCKS)[:BLOCKS].tolist() for _ in range(2)]

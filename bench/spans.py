@@ -19,14 +19,14 @@ def measure(pairs: int) -> list[Row]:
         return [skipped(AREA, why)]
     with met(MODEL, SIDE, SIDE, blocks_of(BYTES), 1 + 2 * (WARMUP + pairs)) as pair:
         (planes,) = pair.plan.decode.workers[0].planes
-        loop = pair.in_spans(planes.page)
+        loop = pair.in_spans(planes.page_bytes)
         loop.read()
         source = pair.memory.copy()
         pair.memory[:] = 0
         pair.move()
         assert np.array_equal(pair.memory, source), "the runtime reads other bytes than NIXL span by span"
         spans = faster(
-            AREA, f"{len(source) // planes.page:,} NIXL descriptors", interleave(pair.move, loop.read, pairs)
+            AREA, f"{len(source) // planes.page_bytes:,} NIXL descriptors", interleave(pair.move, loop.read, pairs)
         )
         copied = within(AREA, "memcpy", interleave(pair.move, lambda: np.copyto(pair.memory, source), pairs))
     return [spans, copied]

@@ -35,7 +35,7 @@ from kvplan.dsl.stored_layers import stored_layers
 from kvplan.dsl.text.diagnostics import Sink, listed
 from kvplan.plan.errors import KvplanError
 from kvplan.plan.files.loader import parse
-from kvplan.plan.types import FORMAT, Pair, Plan, Side
+from kvplan.plan.types import FORMAT, Plan, Side
 
 if TYPE_CHECKING:
     from kvplan.dsl.library import Library
@@ -257,7 +257,6 @@ def _plan(
     prefill: PlacedSide, decode: PlacedSide, options: Mapping[str, str], skipped: tuple[str, ...], title: str
 ) -> Plan:
     chosen = elections(prefill.side, decode.side, options["elect"])
-    met = pair_groups(prefill.side, decode.side)
     plan = Plan(
         FORMAT,
         title,
@@ -267,7 +266,7 @@ def _plan(
         tuple(sorted(options.items())),
         plan_side(prefill),
         plan_side(decode),
-        tuple(Pair(m.name, m.prefill, m.decode, m.page, m.needs, m.rows) for m in met),
+        tuple(pair_groups(prefill.side, decode.side)),
         reads(prefill, decode, chosen),
         notified(len(decode.side.workers), chosen),
         skipped,

@@ -10,7 +10,7 @@ from textwrap import wrap
 from kvplan.dsl.text.diagnostics import ranges
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.spans import group_named
-from kvplan.plan.types import CONTEXT, Needs, Pair, Plan
+from kvplan.plan.types import CONTEXT, GroupPair, Needs, Plan
 
 # An installed kvplan has no docs.
 DOCS = "https://github.com/kvplan/kvplan/blob/main/docs"
@@ -52,7 +52,7 @@ def needed(needs: Needs) -> str:
     return " and ".join([*early, *late]) + (of if whole else "")
 
 
-def reading(plan: Plan, pair: Pair) -> str:
+def reading(plan: Plan, pair: GroupPair) -> str:
     """Say how a pair's reading differs from `all tokens of the context`; empty if it does not."""
     length = group_named(plan.decode, pair.decode).length
     words = [f"only {needed(pair.needs)}"] if needed(pair.needs) else []
@@ -63,7 +63,9 @@ def reading(plan: Plan, pair: Pair) -> str:
 
 def readings(plan: Plan) -> list[str]:
     """Return a sentence for every such reading, with its pairs."""
-    alike = grouped((f"{said}{_window(pair.needs)}", pair.name) for pair in plan.pairs if (said := reading(plan, pair)))
+    alike = grouped(
+        (f"{said}{_window(pair.needs)}", pair.name) for pair in plan.group_pairs if (said := reading(plan, pair))
+    )
     return [f"{', '.join(pairs)}{', each' if len(pairs) > 1 else ''}: {said}." for said, pairs in alike.items()]
 
 

@@ -42,7 +42,7 @@ ANY, FIXED = "setting, direction or engine", "engine"
 KEPT = (
     "on a worker a token takes {:,} bytes, {} times the {:,} with {}: give that option if your build of {} stores it so"
 )
-MOVED = ("workers", "pair", "store", "descriptors", "bytes")
+MOVED = ("workers", "groups", "store", "descriptors", "bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _token_bytes(side: Side) -> int:
     """Return the bytes that a token takes on the first worker."""
     tokens = {group.name: group.tokens for group in side.groups if group.store == "tokens"}
     planes = (each for each in side.workers[0].planes if each.group in tokens)
-    return sum(each.page * prod(len(at) for _, at, _ in each.loops) // tokens[each.group] for each in planes)
+    return sum(each.page_bytes * prod(len(at) for _, at, _ in each.loops) // tokens[each.group] for each in planes)
 
 
 def limits(library: Library, side: BoundSide, part: str) -> str:
@@ -238,8 +238,8 @@ def refusal(error: Refused | None) -> Plain:
 def _group(side: Side, group: Group) -> Plain:
     """Return a group's tokens per block, page sizes and strides in bytes: several if workers or caches differ."""
     entries = [entry for worker in side.workers for entry in worker.planes if entry.group == group.name]
-    sizes = {"pages": sorted({entry.page for entry in entries})}
-    sizes |= {"strides": sorted({entry.stride or entry.page for entry in entries})}
+    sizes = {"pages": sorted({entry.page_bytes for entry in entries})}
+    sizes |= {"strides": sorted({entry.stride or entry.page_bytes for entry in entries})}
     return {"group": group.name, "store": group.store, "tokens": group.tokens, "ratio": group.ratio, **sizes}
 
 

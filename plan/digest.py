@@ -39,7 +39,7 @@ def plan(value: Plan) -> str:
             "decode": value.decode.digest,
             "model": value.model_digest,
             "options": value.options,
-            "pairs": value.pairs,
+            "pairs": value.group_pairs,
             "reads": [alike[reads] for reads in value.reads],
             "notify": value.notify,
             "skipped": value.skipped,

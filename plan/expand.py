@@ -42,7 +42,7 @@ def tokens(nests: tuple[Nest, ...]) -> tuple[TokenRows, ...]:
 
 def is_joined(nest: Nest) -> bool:
     """Whether rows of tokens are contiguous on both sides."""
-    return nest.token == (nest.bytes, nest.bytes)
+    return nest.token_step == (nest.bytes, nest.bytes)
 
 
 def joined(page: Ints) -> Ints:
@@ -63,7 +63,7 @@ def joined(page: Ints) -> Ints:
 def of_read(read: Read) -> tuple[Ints, tuple[TokenRows, ...]]:
     """Return both tables of a read, expanded, with the planes and bytes of its two workers."""
     table = read.placed
-    return expand(table.page), tokens(table.token)
+    return expand(table.per_page), tokens(table.per_token)
 
 
 def expand_tokens(nests: tuple[Nest, ...]) -> Ints:
@@ -82,5 +82,5 @@ def _rows(nest: Nest) -> Ints:
         step = np.array([*loop.prefill, *loop.decode], np.int64)
         moves = np.arange(loop.count, dtype=np.int64)[:, None] * step
         place = (place[:, None, :] + moves[None, :, :]).reshape(-1, 4)
-    rest = np.array([nest.bytes, *(nest.token or (0, 0))], np.int64)
+    rest = np.array([nest.bytes, *(nest.token_step or (0, 0))], np.int64)
     return np.concatenate([place, np.broadcast_to(rest, (len(place), 3))], axis=1)

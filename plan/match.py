@@ -14,7 +14,7 @@ import numpy as np
 from kvplan.plan.blocks import NO_RUNS, Blocks, Ints, Positions, Runs, both, cuts, fixed, slots, turns
 from kvplan.plan.needs import ALL, Needs
 from kvplan.plan.spans import group_named
-from kvplan.plan.types import Group, Interval, Pair, Plan
+from kvplan.plan.types import Group, GroupPair, Interval, Plan
 
 # The shapes of requests to cache, and the most runs of a cached one: 20 MB in all.
 SHAPES, LONGEST_SHAPE = 32, 1 << 14
@@ -86,7 +86,7 @@ class MatchRule:
         return cuts(first, end, *self.steps, *uneven)
 
 
-def rule_of(plan: Plan, pair: Pair) -> MatchRule:
+def rule_of(plan: Plan, pair: GroupPair) -> MatchRule:
     """Return the rule of a pair of a plan's groups."""
     groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
     return MatchRule(*groups, pair.needs, pair.rows)

@@ -80,5 +80,5 @@ def _one(entry: Planes, chosen: tuple[tuple[int, int], ...]) -> tuple[int, Plane
     whose = entry.cache if layer is not None or entry.group == entry.cache else f"{entry.cache}@{entry.group}"
     words = [whose, layer, *at.values(), entry.part]
     name = ".".join(str(word) for word in words if word is not None)
-    sizes = entry.page, entry.stride
+    sizes = entry.page_bytes, entry.stride
     return number, Plane(name, entry.cache, entry.group, layer, tuple(at.items()), entry.part, *sizes, entry.memory)

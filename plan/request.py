@@ -68,7 +68,10 @@ class RequestRules:
 
     def __init__(self, plan: Plan) -> None:
         self._groups = {group.name: group for group in plan.prefill.groups}, {g.name: g for g in plan.decode.groups}
-        self._needed = frozenset(pair.prefill for pair in plan.pairs), frozenset(pair.decode for pair in plan.pairs)
+        self._needed = (
+            frozenset(pair.prefill for pair in plan.group_pairs),
+            frozenset(pair.decode for pair in plan.group_pairs),
+        )
         self._lengths = {self._groups[1][name].length for name in self._needed[1]} - {CONTEXT}
 
     def check(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from kvplan.plan import expand as rows
 from kvplan.plan import planes as names
-from kvplan.plan.types import Group, Ints, Pair, Plan, Read, Runs, Side, Table
+from kvplan.plan.types import Group, GroupPair, Ints, Plan, Read, Runs, Side, Table
 
 
 def copies(plan: Plan, decode_worker: int, read: Read, runs: Runs) -> Ints:
@@ -17,18 +17,18 @@ def copies(plan: Plan, decode_worker: int, read: Read, runs: Runs) -> Ints:
 
     Offsets count from the plane's base. A whole page uses the page table, every other run the token table.
     """
-    pair = pair_named(plan, read.pair)
+    pair = pair_named(plan, read.groups)
     strides = names.strides(plan.prefill.workers[read.worker]), names.strides(plan.decode.workers[decode_worker])
-    whole = whole_pages(pair.page, read.table, runs)
+    whole = whole_pages(pair.page_rows, read.table, runs)
     page, token = rows.of_read(read)
     return np.concatenate(
         [page_spans(page, pick(runs, whole), *strides), token_spans(token, pick(runs, ~whole), *strides)]
     )
 
 
-def pair_named(plan: Plan, name: str) -> Pair:
+def pair_named(plan: Plan, name: str) -> GroupPair:
     """Return the pair of groups of that name."""
-    return next(pair for pair in plan.pairs if pair.name == name)
+    return next(pair for pair in plan.group_pairs if pair.name == name)
 
 
 def group_named(side: Side, name: str) -> Group:
@@ -46,14 +46,14 @@ def page_rows(group: Group, tokens: int) -> int:
 
 def is_whole(table: Table) -> bool:
     """Whether all runs use the page table: true for states, which have no tokens to cut."""
-    return not table.token
+    return not table.per_token
 
 
 def whole_pages(page: int, table: Table, runs: Runs) -> npt.NDArray[np.bool_]:
     """Return a mask of the runs that use the page table: pages full on both sides, or all runs of a whole table."""
     if is_whole(table):
         return np.ones(len(runs.count), np.bool_)
-    if not page or not table.page:
+    if not page or not table.per_page:
         return np.zeros(len(runs.count), np.bool_)
     # A run lies in one block on either side, so a run as long as a page is a whole page.
     whole: npt.NDArray[np.bool_] = runs.count == page

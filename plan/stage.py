@@ -63,14 +63,14 @@ def extent(nest: Nest, side: int, tokens: int = 1) -> tuple[int, int]:
         reach = (loop.count - 1) * _step(loop, side)[1]
         low, high = low + min(0, reach), high + max(0, reach)
     last = tokens - 1
-    token = (nest.token[side] if nest.token else 0) * last
+    token = (nest.token_step[side] if nest.token_step else 0) * last
     hops = sum(last // hop[0] * hop[1 + side] for hop in nest.hops)
     return low, high + token + hops + nest.bytes
 
 
 def moved_bytes(nest: Nest, tokens: int = 1) -> int:
     """Return the bytes of all spans of a nest, over `tokens` rows of a page if it is in a table of tokens."""
-    return nest.bytes * prod(loop.count for loop in nest.loops) * (tokens if nest.token else 1)
+    return nest.bytes * prod(loop.count for loop in nest.loops) * (tokens if nest.token_step else 1)
 
 
 def plane_loops(nest: Nest, side: int) -> list[Loop]:

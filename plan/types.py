@@ -19,13 +19,13 @@ __all__ = [
     "MEMORIES",
     "Blocks",
     "Group",
+    "GroupPair",
     "Interval",
     "Ints",
     "Loop",
     "Needs",
     "Nest",
     "PageRange",
-    "Pair",
     "Place",
     "Plan",
     "Planes",
@@ -37,7 +37,7 @@ __all__ = [
     "Worker",
 ]  # fmt: skip
 
-FORMAT = 2
+FORMAT = 3
 CONTEXT = "context"
 # The memory of a cache's blocks: the host's, a device's, or both, with the first blocks of a pool in the
 # first-named one.
@@ -62,8 +62,8 @@ class Planes:
     """The planes of one occurrence of `block` of one cache on one worker.
 
     `loops` are the loops outside `block`, outermost first: (axis, global indices, planes per step). Plane number
-    = `first` + sum(index * step). A page has `page` bytes; pages of one plane lie `stride` bytes apart, by default
-    the page itself. `layers` are the global layers inside a page, empty if each has planes of its own. A group with
+    = `first` + sum(index * step). A page has `page_bytes`; pages of one plane lie `stride` bytes apart, by default
+    `page_bytes`. `layers` are the global layers inside a page, empty if each has planes of its own. A group with
     the name of its cache may be left out. `memory` is one of MEMORIES if the side declares it.
     """
 
@@ -72,7 +72,7 @@ class Planes:
     part: str | None = None
     first: int = 0
     loops: tuple[tuple[str, tuple[int, ...], int], ...] = ()
-    page: int = 0
+    page_bytes: int = 0
     stride: int = 0
     views: tuple[View, ...] = ()
     layers: tuple[int, ...] = ()
@@ -80,7 +80,7 @@ class Planes:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "group", self.group or self.cache)
-        object.__setattr__(self, "stride", self.stride or self.page)
+        object.__setattr__(self, "stride", self.stride or self.page_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,10 @@ class Side:
     workers: tuple[Worker, ...]
     needs: tuple[tuple[str, Needs], ...] = ()
 
+    def sharing(self, group: Group) -> tuple[str, ...]:
+        """The names of `group` and of those that overlay it; its own alone if none does."""
+        return tuple(other.name for other in self.groups if other is group or other.overlays(group))
+
 
 @dataclass(frozen=True, slots=True)
 class Loop:
@@ -153,8 +157,8 @@ class Loop:
 class Nest:
     """Spans of `bytes` bytes, contiguous on both sides, repeated by `loops`, outermost first.
 
-    `prefill` and `decode` are (plane, counted from the read's first one, offset in the page). In a table of tokens
-    `token` is the bytes to the next row of tokens on either side; in a table of pages it is None. If tokens are stored
+    `prefill` and `decode` are (plane, counted from the read's first one, offset in the page). In `per_token` of a table
+    `token_step` is the bytes to the next row of tokens on either side; in `per_page` it is None. If tokens are stored
     in tiles, `hops` are (rows, prefill bytes, decode bytes): after every `rows` rows of the page, that many bytes are
     added to the distance.
     """
@@ -164,7 +168,7 @@ class Nest:
     decode: Place = (0, 0)
     bytes: int = 0
     loops: tuple[Loop, ...] = ()
-    token: Place | None = None
+    token_step: Place | None = None
     hops: tuple[tuple[int, int, int], ...] = ()
 
 
@@ -184,9 +188,9 @@ class PageRange:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The nests that a read copies for one block: `page` for whole pages, `token` for one token of a run.
+    """The nests that a read copies for one block: `per_page` for whole pages, `per_token` for one token of a run.
 
-    `page` is empty if the two sides' pages hold different numbers of tokens; `token` is empty for states.
+    `per_page` is empty if the two sides' pages hold different numbers of tokens; `per_token` is empty for states.
 
     If that costs less, bytes go through a stage, a buffer with an image of one side's pages: their ranges, one after
     the other. With `unpack` (ranges of prefill pages) the ranges travel as they lie, and decode copies from the image
@@ -195,8 +199,8 @@ class Table:
     one range; those of `pack` are filled to the last byte. Empty: spans go straight to their place.
     """
 
-    page: tuple[Nest, ...] = ()
-    token: tuple[Nest, ...] = ()
+    per_page: tuple[Nest, ...] = ()
+    per_token: tuple[Nest, ...] = ()
     unpack: tuple[PageRange, ...] = ()
     pack: tuple[PageRange, ...] = ()
 
@@ -207,8 +211,8 @@ class Table:
             return replace(nest, prefill=_sum(nest.prefill, prefill), decode=_sum(nest.decode, decode))
 
         return Table(
-            tuple(map(further, self.page)),
-            tuple(map(further, self.token)),
+            tuple(map(further, self.per_page)),
+            tuple(map(further, self.per_token)),
             tuple(_range(part, prefill) for part in self.unpack),
             tuple(_range(part, decode) for part in self.pack),
         )
@@ -224,16 +228,16 @@ def _sum(one: Place, other: Place) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """All that one decode worker reads from prefill worker `worker` for the groups of `pair`.
+    """All that one decode worker reads from prefill worker `worker` for `groups`, the name of a GroupPair.
 
     `holds` are the global intervals on the split axes that this read covers, `layers` the global layer numbers. A
-    cache with the name of its pair may be left out. The table counts planes from `first` and bytes of a page from
+    cache with that name may be left out. The table counts planes from `first` and bytes of a page from
     `offset`, (those of the prefill worker, those of the decode worker), so that identical groups and workers share
     one.
     """
 
     worker: int
-    pair: str
+    groups: str
     cache: str = ""
     layers: tuple[int, ...] = ()
     holds: tuple[tuple[str, Interval], ...] = ()
@@ -242,7 +246,7 @@ class Read:
     offset: Place = (0, 0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cache", self.cache or self.pair)
+        object.__setattr__(self, "cache", self.cache or self.groups)
 
     @property
     def placed(self) -> Table:
@@ -251,10 +255,10 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class GroupPair:
     """A prefill group and a decode group with layers in common; `plan.match` pairs their blocks for a range of tokens.
 
-    `page` is the number of rows in a page of both sides, 0 if they differ or have none. A row is of `rows` tokens,
+    `page_rows` is the number of rows in a page of both sides, 0 if they differ or have none. A row is of `rows` tokens,
     and moves with the last of them. `needs` says which tokens of the range are read. Groups with the name of the
     pair may be left out.
     """
@@ -262,7 +266,7 @@ class Pair:
     name: str
     prefill: str = ""
     decode: str = ""
-    page: int = 0
+    page_rows: int = 0
     needs: Needs = ALL
     rows: int = 1
 
@@ -287,7 +291,7 @@ class Plan:
     options: tuple[tuple[str, str], ...]
     prefill: Side
     decode: Side
-    pairs: tuple[Pair, ...]
+    group_pairs: tuple[GroupPair, ...]
     reads: tuple[tuple[Read, ...], ...]
     notify: tuple[tuple[int, ...], ...] = ()
     skipped: tuple[str, ...] = ()

@@ -147,9 +147,7 @@ def _group(name: str, side: Side, group: Group) -> Iterator[Fact]:
     yield Fact(Subject("GROUP", name, group.name), "there")
     kind = [group.store, f"length {group.length}", *([f"the table of {group.table}"] if group.table else [])]
     yield Fact(Subject("GROUP_KIND", name, group.name), ", ".join(kind))
-    # With the group itself, so that groups that share memory have one value.
-    together = [other.name for other in side.groups if other is group or group.overlays(other)]
-    yield Fact(Subject("GROUP_KIND", name, group.name, word="memory"), ", ".join(together))
+    yield Fact(Subject("GROUP_KIND", name, group.name, word="groups in its memory"), ", ".join(side.sharing(group)))
     caches = {entry.cache: None for worker in side.workers for entry in worker.planes if entry.group == group.name}
     for cache in caches if group.tokens else ():
         yield from _blocks(name, cache, group)
@@ -188,29 +186,29 @@ def _worker(name: str, side: Side, worker: Worker) -> Iterator[Fact]:
 
 def _page(name: str, entry: Planes, part: str, tokens: int) -> Iterator[Fact]:
     """The bytes of a page and of one of its tokens: a larger block changes only the bytes of the page."""
-    yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, "page", "B"), entry.page)
+    yield Fact(Subject("PAGE_BYTES", name, entry.cache, part, "page", "B"), entry.page_bytes)
     if tokens:
-        exact = entry.page % tokens == 0
-        each: Value = entry.page // tokens if exact else f"{entry.page / tokens:,.1f}"
+        exact = entry.page_bytes % tokens == 0
+        each: Value = entry.page_bytes // tokens if exact else f"{entry.page_bytes / tokens:,.1f}"
         per = "per token on one worker" if entry.layers else "per token and layer on one worker"
         yield Fact(Subject("TOKEN_BYTES", name, entry.cache, part, per, "B"), each)
 
 
 def _reads(plan: Plan) -> Iterator[Fact]:
-    for pair in plan.pairs:
+    for pair in plan.group_pairs:
         yield Fact(Subject("GROUP_PAIRS", name=pair.name), f"{pair.prefill} and {pair.decode}")
-        caches = {read.cache: None for reads in plan.reads for read in reads if read.pair == pair.name}
+        caches = {read.cache: None for reads in plan.reads for read in reads if read.groups == pair.name}
         for cache in caches if group_named(plan.decode, pair.decode).tokens else ():
-            yield Fact(Subject("PAGE_COPIES", name=cache, word="pages are copied"), WHOLE if pair.page else RUNS)
+            yield Fact(Subject("PAGE_COPIES", name=cache, word="pages are copied"), WHOLE if pair.page_rows else RUNS)
         yield from (Fact(Subject("NEEDS", name=cache), reading(plan, pair) or "all tokens") for cache in caches)
     yield from _kept(plan)
-    rules = {pair.name: rule_of(plan, pair) for pair in plan.pairs}
+    rules = {pair.name: rule_of(plan, pair) for pair in plan.group_pairs}
     for number, reads in enumerate(plan.reads):
         workers = ranges(read.worker for read in reads) or "none"
         yield Fact(Subject("READERS", "decode", "reads from prefill workers"), workers, number)
         for read in reads:
             yield Fact(Subject("READS", "decode", read.cache), _read(read), number)
-            for name, text in _tables(read, rules[read.pair]):
+            for name, text in _tables(read, rules[read.groups]):
                 yield Fact(Subject("SPANS", "decode", read.cache, word=name), text, number)
             for name, ranges_ in (("unpack", read.table.unpack), ("pack", read.table.pack)):
                 text = f"through a stage, {', '.join(map(_page_range, ranges_))}" if ranges_ else "no stage"
@@ -219,8 +217,8 @@ def _reads(plan: Plan) -> Iterator[Fact]:
 
 def copied_by(plan: Plan, cache: str) -> str:
     """The word RUNS, with the reason why the pages of a cache are not copied whole."""
-    pairs = {read.pair for reads in plan.reads for read in reads if read.cache == cache}
-    pair = next(pair for pair in plan.pairs if pair.name in pairs)
+    pairs = {read.groups for reads in plan.reads for read in reads if read.cache == cache}
+    pair = next(pair for pair in plan.group_pairs if pair.name in pairs)
     prefill, decode = (group_named(*one).kernel for one in ((plan.prefill, pair.prefill), (plan.decode, pair.decode)))
     if prefill == decode:
         return f"{RUNS}, because the sides' pages differ"
@@ -249,10 +247,10 @@ def _read(read: Read) -> str:
 def _tables(read: Read, rule: MatchRule) -> Iterator[tuple[str, str]]:
     """A table in short: the number and length of its spans, and where the first lies. Equal texts mean equal tables."""
     table = read.table.moved((0, read.offset[0]), (0, read.offset[1]))
-    for name, nests in (("page by page", table.page), ("by runs of tokens", table.token)):
+    for name, nests in (("page by page", table.per_page), ("by runs of tokens", table.per_token)):
         if nests:
             rows = expand_tokens(nests)
-            copied = _of_a_page(rows) if nests is table.page else _of_a_run(nests, rule)
+            copied = _of_a_page(rows) if nests is table.per_page else _of_a_run(nests, rule)
             first = f"first at byte {rows[0, P_OFFSET]:,} of prefill, {rows[0, D_OFFSET]:,} of decode"
             hops = sorted({nest.hops for nest in nests} - {()})
             tag = sha256(rows.tobytes() + str((hops, read.first)).encode()).hexdigest()[:8]
@@ -298,16 +296,16 @@ def cost_lengths(plans: Iterable[Plan]) -> dict[str, CostLength]:
     """The length of the request, by cache, whose cost a review of `plans` compares."""
     caches: dict[str, set[Needs]] = {}
     for plan in plans:
-        needs = {pair.name: pair.needs for pair in plan.pairs}
-        for cache, pair in {(read.cache, read.pair) for reads in plan.reads for read in reads}:
+        needs = {pair.name: pair.needs for pair in plan.group_pairs}
+        for cache, pair in {(read.cache, read.groups) for reads in plan.reads for read in reads}:
             caches.setdefault(cache, set()).add(needs[pair])
     return {cache: _cost_length(some) for cache, some in caches.items()}
 
 
 def tokens_of(plan: Plan, cache: str, lengths: Mapping[str, CostLength]) -> int:
     """The tokens of the longest request whose cost is counted for a cache of a plan; `TOKENS` if the plan lacks it."""
-    names = {read.pair for reads in plan.reads for read in reads if read.cache == cache}
-    needs = (pair.needs for pair in plan.pairs if pair.name in names)
+    names = {read.groups for reads in plan.reads for read in reads if read.cache == cache}
+    needs = (pair.needs for pair in plan.group_pairs if pair.name in names)
     return max((lengths[cache].tokens_of(one) for one in needs), default=TOKENS)
 
 
@@ -325,13 +323,13 @@ def costs(plan: Plan, lengths: Mapping[str, CostLength]) -> Iterator[Fact]:
     """
     moved: dict[tuple[str, str], tuple[Counter[int], Counter[tuple[str, int]]]] = {}
     ends = lru_cache(partial(ends_of, plan))
-    needs = {pair.name: pair.needs for pair in plan.pairs}
-    states = {pair.name for pair in plan.pairs if group_named(plan.decode, pair.decode).store == "state"}
+    needs = {pair.name: pair.needs for pair in plan.group_pairs}
+    states = {pair.name for pair in plan.group_pairs if group_named(plan.decode, pair.decode).store == "state"}
     for worker, read in ((worker, read) for worker, reads in enumerate(plan.reads) for read in reads):
         length = lengths[read.cache]
-        per = "request" if read.pair in states else str(length)
+        per = "request" if read.groups in states else str(length)
         posted, sizes = moved.setdefault((read.cache, per), (Counter(), Counter()))
-        inputs = ends(length.tokens_of(needs[read.pair]))(worker, read)
+        inputs = ends(length.tokens_of(needs[read.groups]))(worker, read)
         descriptors, size = pulled(read.table, inputs)
         posted[worker] += descriptors
         sizes["decode", worker] += size

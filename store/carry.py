@@ -153,16 +153,19 @@ def _of_read(
     plan: Plan, stored: int, worker: int, read: Read, part: StoredPart, pools: Sequence[Pool]
 ) -> Iterator[tuple[NestShape, tuple[int, ...]]]:
     ends = plan.prefill.workers[read.worker], plan.decode.workers[worker]
-    key, pages = (read.pair, ends[0].shard, ends[1].shard), _pages(part)
+    key, pages = (read.groups, ends[0].shard, ends[1].shard), _pages(part)
     memory = _extents(pools[read.worker if stored == DECODE else worker].geometry, ends[1 - stored])
-    rows, tables = spans.pair_named(plan, read.pair).page, (bool(read.table.page), bool(read.table.token))
-    for nest in (*read.placed.page, *read.placed.token):
+    rows, tables = (
+        spans.pair_named(plan, read.groups).page_rows,
+        (bool(read.table.per_page), bool(read.table.per_token)),
+    )
+    for nest in (*read.placed.per_page, *read.placed.per_token):
         apart = by_planes(nest)
         every = [(loop.count, *_swapped(stored, (loop.prefill[1], loop.decode[1]))) for loop in apart.loops]
         back = [sum((loop[0] - 1) * loop[side] for loop in every if loop[1] < 0) for side in (1, 2)]
         loops = tuple((count, -one, -other) if one < 0 else (count, one, other) for count, one, other in every)
         hops = tuple((size, *_swapped(stored, (prefill, decode))) for size, prefill, decode in nest.hops)
-        token = _swapped(stored, nest.token) if nest.token else None
+        token = _swapped(stored, nest.token_step) if nest.token_step else None
         for first in apart.firsts[np.isin(apart.firsts[:, 2 * stored], part.planes)].tolist():
             (number, inside), (plane, offset) = _swapped(stored, (first[0:2], first[2:4]))
             start, end = pages[number]

@@ -16,7 +16,7 @@ import numpy as np
 from kvplan.plan.block_tables import Slot, Table, Tables
 from kvplan.plan.errors import BadRequestError, KvplanError
 from kvplan.plan.request import Request, check
-from kvplan.plan.types import Blocks, Interval, Pair, Plan, Runs, Side
+from kvplan.plan.types import Blocks, GroupPair, Interval, Plan, Runs, Side
 from kvplan.runtime.errors import HandleError, LimitedError, RegisterError
 from kvplan.runtime.memory.geometry import logical_blocks
 from kvplan.runtime.memory.register import Pool
@@ -94,7 +94,7 @@ class StorePort:
         """Return the runs of a request by stored block, once for all workers of a shard, which need the same."""
         found: dict[RunsKey, dict[int, Runs]] = {}
         for number, worker in enumerate(self._plan.decode.workers):
-            shards = {(read.pair, self._plan.prefill.workers[read.worker].shard) for read in self._plan.reads[number]}
+            shards = {(read.groups, self._plan.prefill.workers[read.worker].shard) for read in self._plan.reads[number]}
             if all((*key, worker.shard) in found for key in shards):
                 continue
             for key, runs in demand(self._plan, number, asked).runs.items():
@@ -137,7 +137,7 @@ class Saver(StorePort):
         """
         tokens = 0, self._count_tokens(keys)
         bodies = self._bodies(tokens, tables)
-        objects = wanted(self._plan.pairs, self.role, self.layout, tokens)
+        objects = wanted(self._plan.group_pairs, self.role, self.layout, tokens)
         missing = self._missing(keys, objects)
         self._store.write(self.layout, self._blocks(keys, missing, bodies))
         self._mark_used(keys, objects)
@@ -180,19 +180,19 @@ class Loader(StorePort):
         """
         tokens = first, self._count_tokens(keys)
         bodies = self._bodies(tokens, tables)
-        objects = wanted(self._plan.pairs, self.role, self.layout, tokens)
+        objects = wanted(self._plan.group_pairs, self.role, self.layout, tokens)
         self._store.read(self.layout, self._blocks(keys, objects, bodies))
         self._mark_used(keys, objects)
         return StoreMoved(sum(map(len, objects.values())), bodies.bytes)
 
-    def _needs_all(self, pair: Pair) -> bool:
+    def _needs_all(self, pair: GroupPair) -> bool:
         """Return whether a longer prefix needs all tokens of a pair that a shorter one needs."""
         return pair.needs.keep is None and pair.needs.chunk is None and not self.layout.is_state(pair.prefill)
 
     def _longest_prefix(self, keys: Sequence[bytes], first: int) -> int:
         """Return the longest possible prefix in blocks: those before the first one missing in groups that need all."""
         tokens = self.layout.tokens
-        for name in {pair.prefill for pair in self._plan.pairs if self._needs_all(pair)}:
+        for name in {pair.prefill for pair in self._plan.group_pairs if self._needs_all(pair)}:
             for position in range(first // tokens, len(keys)):
                 block = max(first, position * tokens), (position + 1) * tokens
                 if not self._store.has(self.layout, name, keys[position], (block,)):
@@ -202,7 +202,7 @@ class Loader(StorePort):
 
     def _has_rest(self, keys: Sequence[bytes], count: int, first: int) -> bool:
         """Return whether the store has a prefix of `count` blocks in the groups that do not need all tokens."""
-        some = [pair for pair in self._plan.pairs if not self._needs_all(pair)]
+        some = [pair for pair in self._plan.group_pairs if not self._needs_all(pair)]
         objects = wanted(some, self.role, self.layout, (first, count * self.layout.tokens))
         return all(
             self._store.has(self.layout, name, keys[position], ranges)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from kvplan.plan import planes as names
-from kvplan.plan.types import CONTEXT, Group, Interval, Pair, Plan, Side
+from kvplan.plan.types import CONTEXT, Group, GroupPair, Interval, Plan, Side
 from kvplan.store.errors import StoreKeyError, StoreSideError
 from kvplan.store.header import VERSION
 
@@ -65,7 +65,7 @@ def stored_layout(plan: Plan, role: str, revision: str, layers: int = 0) -> Stor
     return StoredLayout(side, tokens, space, planes, parts)
 
 
-def wanted(pairs: Sequence[Pair], role: str, layout: StoredLayout, tokens: Interval) -> Wanted:
+def wanted(pairs: Sequence[GroupPair], role: str, layout: StoredLayout, tokens: Interval) -> Wanted:
     """Return the objects that a reader of `tokens` needs for these pairs, and the tokens that it needs of each."""
     first, end = tokens
     found: Wanted = {}

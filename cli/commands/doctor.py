@@ -333,7 +333,8 @@ def _way(way: Plain, verdict: str) -> list[str]:
     if not way["works"]:
         return [f"{_head(way)}: refused", *_refused(way["error"])]
     rows = [
-        (ranges(move["workers"]), move["pair"], move["descriptors"], move["bytes"], unit(move)) for move in way["moves"]
+        (ranges(move["workers"]), move["groups"], move["descriptors"], move["bytes"], unit(move))
+        for move in way["moves"]
     ]
     lines = table(("decode worker", "group", "descriptors", "bytes", "per"), rows, 2)
     return [

@@ -152,7 +152,7 @@ def _holders(workers: Sequence[Plain]) -> list[tuple[object, ...]]:
 def _moves(said: Plain) -> list[str]:
     head = ("decode worker", "group", "reads", "spans", "descriptors", "bytes", "per")
     rows = [
-        (ranges(m["workers"]), m["pair"] + by, m["reads"], _spans(m), way["descriptors"], way["bytes"], unit(m))
+        (ranges(m["workers"]), m["groups"] + by, m["reads"], _spans(m), way["descriptors"], way["bytes"], unit(m))
         for m in said["moves"]
         for by, way in [("", m), *((f", {way['strategy']}", way) for way in m.get("staged", ()))]
     ]

@@ -10,7 +10,7 @@ function changeSection({ verdict, blocks }) {
 /** Where the first page is that differs from the other plan's, {pair, reader, layer}; null if none does. */
 function firstMoved(plan, other) {
   const alike = new Map();
-  for (const { pair } of plan.pairs) {
+  for (const { pair } of plan.group_pairs) {
     for (let reader = 0; reader < plan.reads.length; reader++) {
       const decode = groupPlanes(plan, { pair, reader }).map(({ number }) => planeOf(plan, DECODE, reader, number));
       for (const place of [...decode, ...sources(plan, decode.slice(0, 1))]) {

@@ -12,7 +12,7 @@ function pagesSection(plan, { title, other = null, at = null }) {
   const readout = el("div", { class: "readout", role: "status", "aria-live": "polite" });
   const legend = el("div", { class: "legend" });
   const bar = el("div", { class: "bar" });
-  const state = at ?? { pair: plan.pairs[0]?.pair, reader: 0, layer: null };
+  const state = at ?? { pair: plan.group_pairs[0]?.pair, reader: 0, layer: null };
   const view = { plan, other, state, stage, readout, maps: [], pinned: false, at: null };
   const node = el("section", {},
     el("h2", {}, title),
@@ -32,7 +32,7 @@ function pagesSection(plan, { title, other = null, at = null }) {
 
 /** Which group, decode worker and layer are shown. */
 function controls({ plan, state }, set) {
-  const pairs = plan.pairs.map((pair) => el("option", { value: pair.pair, selected: pair.pair === state.pair }, pair.pair));
+  const pairs = plan.group_pairs.map((pair) => el("option", { value: pair.pair, selected: pair.pair === state.pair }, pair.pair));
   const layers = layersOf(plan, state);
   if (!layers.includes(state.layer)) state.layer = layers[0] ?? null;
   const numbers = layers.map((n) => el("option", { value: n, selected: n === state.layer }, String(n)));
@@ -54,7 +54,7 @@ function layersOf(plan, state) {
 
 /** The planes of the decode worker that the pair writes, by number. */
 function groupPlanes(plan, state) {
-  const pair = plan.pairs.find((each) => each.pair === state.pair);
+  const pair = plan.group_pairs.find((each) => each.pair === state.pair);
   const worker = plan.sides[DECODE].workers[state.reader];
   const planes = plan.sides[DECODE].plane_lists[worker.planes].map((plane, number) => ({ plane, number }));
   const caches = new Set(plan.reads[state.reader].filter((read) => read.pair === state.pair).map((read) => read.cache));

@@ -77,7 +77,7 @@ function reach(loops, bytes) {
  * other one; one turn for a table of pages and for a state. Rows whose tokens another worker has are left out.
  */
 function tokenTurns(plan, placed, place, worker) {
-  const pair = plan.pairs.find((each) => each.pair === placed.read.pair);
+  const pair = plan.group_pairs.find((each) => each.pair === placed.read.pair);
   const other = plan.sides[1 - place.side];
   const group = other.groups.find((each) => each.name === pair[ROLES[1 - place.side]]);
   if (!group.kernel) return [{ here: 0, there: 0, block: 0 }];

@@ -24,7 +24,7 @@ function factsOf(plan) {
 
 function costSection(plan) {
   const rows = plan.moves.map((move) => [
-    ranges(move.workers), move.pair, number(move.reads), `${number(move.spans)} a ${move.unit}`, number(move.descriptors), number(move.bytes),
+    ranges(move.workers), move.groups, number(move.reads), `${number(move.spans)} a ${move.unit}`, number(move.descriptors), number(move.bytes),
     move.store === "tokens" ? `${number(plan.tokens)} tokens` : "request",
   ]);
   return el("section", {}, el("h2", {}, "What moves"),

@@ -64,4 +64,4 @@ def _holding(cache: BoundCache, worker: BoundWorker, numbers: dict[str, Ints]) -
 
 def _reads(reads: tuple[Read, ...], worker: int, cache: BoundCache, tensor: BoundTensor) -> bool:
     mine = (read for read in reads if (read.worker, read.cache) == (worker, cache.name))
-    return any(tensor.name in nest.tensors for read in mine for nest in (*read.table.page, *read.table.token))
+    return any(tensor.name in nest.tensors for read in mine for nest in (*read.table.per_page, *read.table.per_token))

@@ -65,7 +65,7 @@ def composed(into: Iterable[Hop], out: Iterable[Hop]) -> list[tuple[tuple[int, i
 
 def _full_blocks(plan: Plan, read: Read, runs: Runs) -> list[int]:
     """Return the decode blocks whose rows are all in the runs; a state's slot always is."""
-    pair = pair_named(plan, read.pair)
+    pair = pair_named(plan, read.groups)
     group = group_named(plan.decode, pair.decode)
     if group.store == "state":
         return sorted(set(runs.decode_block.tolist()))

@@ -46,7 +46,7 @@ def ways(plan: Plan) -> tuple[str, ...]:
 def _of_read(plan: Plan, number: int, read: Read, request: Request, way: str) -> list[Copy]:
     source, reader = plan.prefill.workers[read.worker], plan.decode.workers[number]
     try:
-        runs = requests.runs(rule_of(plan, pair_named(plan, read.pair)), request, (source.shard, reader.shard))
+        runs = requests.runs(rule_of(plan, pair_named(plan, read.groups)), request, (source.shard, reader.shard))
     except BadRequestError as error:
         raise BadInput("Q020", str(error), "give ids for every block position of the tokens") from None
     theirs, ours = names.planes(source), names.planes(reader)

@@ -19,11 +19,11 @@ from kvplan.plan.match import MatchRule
 from kvplan.plan.types import (
     Blocks,
     Group,
+    GroupPair,
     Ints,
     Loop,
     Needs,
     Nest,
-    Pair,
     Place,
     Plan,
     Planes,
@@ -68,7 +68,7 @@ class Moves:
     """
 
     workers: tuple[int, ...]
-    pair: str
+    groups: str
     store: str
     paged: bool
     reads: int
@@ -102,11 +102,11 @@ def plan_cost(plan: Plan, proved: str = "", notes: Iterable[str] = (), tokens: i
     """Compute the facts of `plan`. `proved` is the prover's sentence, `notes` name the overridden values; costs are
     those of a request of `tokens`.
     """
-    by_pair = [grouped((read.pair, read) for read in reads) for reads in plan.reads]
+    by_pair = [grouped((read.groups, read) for read in reads) for reads in plan.reads]
     ends = ends_of(plan, tokens)
     costs = [
         _moves(plan, worker, pair, reads[pair.name], ends)
-        for pair in plan.pairs
+        for pair in plan.group_pairs
         for worker, reads in enumerate(by_pair)
         if pair.name in reads
     ]
@@ -138,10 +138,10 @@ def merged(moves: Iterable[Moves]) -> tuple[Moves, ...]:
     return tuple(replace(key, workers=workers) for key, workers in alike.items())
 
 
-def _moves(plan: Plan, worker: int, pair: Pair, reads: list[Read], ends: EndsOf) -> tuple[Moves, int]:
+def _moves(plan: Plan, worker: int, pair: GroupPair, reads: list[Read], ends: EndsOf) -> tuple[Moves, int]:
     """Return the cost of one decode worker's reads of a pair, and the bytes of its shortest span."""
     costs = [_count(read.table, ends(worker, read)) for read in reads]
-    paged = all(read.table.page for read in reads)
+    paged = all(read.table.per_page for read in reads)
     # A run lies on one shard of the tokens, so other shards have other runs. Every shard has all of a ring.
     ring = spans.group_named(plan.prefill, pair.prefill).ring
     shards: Counter[int] = Counter()
@@ -152,7 +152,7 @@ def _moves(plan: Plan, worker: int, pair: Pair, reads: list[Read], ends: EndsOf)
     unit = store if store == STATE else BLOCK if paged else _unit(pair, reads)
     for read, cost in zip(reads, costs, strict=True):
         shard = 0 if ring else plan.prefill.workers[read.worker].shard
-        shards[shard] += rows.size(read.table.page if paged else read.table.token)
+        shards[shard] += rows.size(read.table.per_page if paged else read.table.per_token)
         units[shard] = cost.rows if unit == _token(pair) else cost.runs
         whole[shard] = cost.whole
     count, times = max(shards.values()), sum(units.values())
@@ -163,14 +163,14 @@ def _moves(plan: Plan, worker: int, pair: Pair, reads: list[Read], ends: EndsOf)
     return Moves((worker,), pair.name, store, paged, len(reads), count, descriptors, size, (), unit, times), shortest
 
 
-def _unit(pair: Pair, reads: Iterable[Read]) -> str:
+def _unit(pair: GroupPair, reads: Iterable[Read]) -> str:
     """Return the tokens that have a span of their own: those of a run only if all of them adjoin on both sides."""
-    nests = [nest for read in reads for nest in read.table.token]
+    nests = [nest for read in reads for nest in read.table.per_token]
     found = {(TILE if nest.hops else RUN) if rows.is_joined(nest) else _token(pair) for nest in nests}
     return " or ".join(unit for unit in (RUN, TILE, _token(pair)) if unit in found)
 
 
-def _token(pair: Pair) -> str:
+def _token(pair: GroupPair) -> str:
     return "token" if pair.rows == 1 else f"row of {pair.rows:,} tokens"
 
 
@@ -197,14 +197,14 @@ EndsOf = Callable[[int, Read], TableEnds]
 
 def ends_of(plan: Plan, tokens: int = TOKENS) -> EndsOf:
     """Return a function that gives the inputs of every read's cost besides its table."""
-    pairs = {pair.name: pair for pair in plan.pairs}
+    pairs = {pair.name: pair for pair in plan.group_pairs}
     prefill, decode = _unnamed(plan.prefill), _unnamed(plan.decode)
     # Workers with equal layouts share their planes. By identity, because there may be thousands of either.
     planes = {id(worker.planes): worker.planes for side in (plan.prefill, plan.decode) for worker in side.workers}
     sizes = {number: _sizes(entries) for number, entries in planes.items()}
 
     def ends(worker: int, read: Read) -> TableEnds:
-        pair, reach = pairs[read.pair], _reach(read.table)
+        pair, reach = pairs[read.groups], _reach(read.table)
         ours, theirs = plan.decode.workers[worker], plan.prefill.workers[read.worker]
         first, last = read.first, (read.first[0] + reach[0], read.first[1] + reach[1])
         return TableEnds(
@@ -213,7 +213,7 @@ def ends_of(plan: Plan, tokens: int = TOKENS) -> EndsOf:
             pair.needs,
             pair.rows,
             (theirs.shard, ours.shard),
-            pair.page,
+            pair.page_rows,
             sizes[id(theirs.planes)][first[0] : last[0]],
             sizes[id(ours.planes)][first[1] : last[1]],
             tokens,
@@ -236,7 +236,7 @@ def table_cost(table: Table, ends: TableEnds) -> tuple[int, int]:
 @lru_cache(maxsize=1024)
 def _reach(table: Table) -> Place:
     """Return how many planes a table reaches from its first one, on either side."""
-    nests = (*table.page, *table.token)
+    nests = (*table.per_page, *table.per_token)
     prefill = (nest.prefill[0] + sum((loop.count - 1) * loop.prefill[0] for loop in nest.loops) for nest in nests)
     decode = (nest.decode[0] + sum((loop.count - 1) * loop.decode[0] for loop in nest.loops) for nest in nests)
     return 1 + max(prefill, default=0), 1 + max(decode, default=0)
@@ -298,7 +298,7 @@ def sample(ends: TableEnds) -> Runs:
 
 def _one_plane(table: Table) -> tuple[tuple[Nest, ...], tuple[Nest, ...], int]:
     """Return the nests without the loops over planes that all share, and those loops' turns: planes never merge."""
-    nests = (*table.page, *table.token)
+    nests = (*table.per_page, *table.per_token)
     # Each turn of these loops reaches other planes on either side, so no span continues one of another turn.
     every = [
         loop for nest in nests[:1] for loop in nest.loops
@@ -306,10 +306,10 @@ def _one_plane(table: Table) -> tuple[tuple[Nest, ...], tuple[Nest, ...], int]:
     ]  # fmt: skip
     shared = [loop for loop in every if all(loop in nest.loops for nest in nests)]
     if not _reach_distinct_planes(nests, shared):
-        return table.page, table.token, 1
+        return table.per_page, table.per_token, 1
     bare = [replace(nest, loops=tuple(loop for loop in nest.loops if loop not in shared)) for nest in nests]
     repeat = math.prod(loop.count for loop in shared)
-    return tuple(bare[: len(table.page)]), tuple(bare[len(table.page) :]), repeat
+    return tuple(bare[: len(table.per_page)]), tuple(bare[len(table.per_page) :]), repeat
 
 
 def _reach_distinct_planes(nests: tuple[Nest, ...], loops: list[Loop]) -> bool:

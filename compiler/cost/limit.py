@@ -16,7 +16,7 @@ MOST_SPANS = 1 << 24
 def check_spans(plan: Plan) -> None:
     """Refuse (C142) a plan of more than `MOST_SPANS` spans."""
     tables = {read.table for reads in plan.reads for read in reads}
-    if sum(rows.size((*table.page, *table.token)) for table in tables) * TOKENS <= MOST_SPANS:
+    if sum(rows.size((*table.per_page, *table.per_token)) for table in tables) * TOKENS <= MOST_SPANS:
         return
     ends = ends_of(plan)
     every = {(read.table, ends(at, read)): (at, read) for at, reads in enumerate(plan.reads) for read in reads}
@@ -29,7 +29,7 @@ def check_spans(plan: Plan) -> None:
 def _refused(worker: int, read: Read, count: int, total: int) -> Refused:
     said = (
         f"the plan has {total:,} spans for a page or {TOKENS:,} tokens, {count:,} of them in the table of "
-        f"{read.pair!r} from prefill worker {read.worker} to decode worker {worker}: {_longest(read)}"
+        f"{read.groups!r} from prefill worker {read.worker} to decode worker {worker}: {_longest(read)}"
     )
     help = f"at most {MOST_SPANS:,}: choose orders that keep more together on both sides, or smaller blocks"
     return Refused("C142", said, help)
@@ -37,9 +37,9 @@ def _refused(worker: int, read: Read, count: int, total: int) -> Refused:
 
 def _longest(read: Read) -> str:
     """Describe the nest with most spans: `2 B of v together, apart by 8 head x 1,048,576 dim`."""
-    nest = max((*read.table.token, *read.table.page), key=lambda nest: rows.size((nest,)))
+    nest = max((*read.table.per_token, *read.table.per_page), key=lambda nest: rows.size((nest,)))
     return f"{nest.bytes:,} B of {'+'.join(nest.tensors)} together, apart by {_loops(nest)}"
 
 
 def _loops(nest: Nest) -> str:
-    return " x ".join([f"{loop.count:,} {loop.axis}" for loop in nest.loops] + ["token"] * bool(nest.token))
+    return " x ".join([f"{loop.count:,} {loop.axis}" for loop in nest.loops] + ["token"] * bool(nest.token_step))

@@ -13,7 +13,7 @@ PREFILL, DECODE = 0, 1
 
 def touched(table: Table, side: int, rows: int) -> tuple[PageRange, ...]:
     """Return ranges of one side's pages that hold all nests of a table, each nest in one; a page has `rows` rows."""
-    nests = (*table.page, *table.token)
+    nests = (*table.per_page, *table.per_token)
     found = grouped((plane, extent(nest, side, rows)) for nest in nests for plane in planes(nest, side))
     alike = grouped((joined, plane) for plane, extents in sorted(found.items()) for joined in _joined(extents))
     return tuple(part for where, numbers in sorted(alike.items()) for part in _ranges(where, numbers))
@@ -21,7 +21,7 @@ def touched(table: Table, side: int, rows: int) -> tuple[PageRange, ...]:
 
 def filled(table: Table, ranges: Iterable[PageRange], side: int, rows: int) -> bool:
     """Whether the table moves every byte of these ranges, whole pages at once; it moves none twice (prove/cover.py)."""
-    moved = sum(moved_bytes(nest, rows) for nest in table.page or table.token)
+    moved = sum(moved_bytes(nest, rows) for nest in table.per_page or table.per_token)
     return moved == sum(part.bytes * part.planes for part in ranges)
 
 

@@ -80,10 +80,10 @@ def pulled(table: Table, ends: TableEnds) -> tuple[int, int]:
 
 def with_strategies(facts: PlanCost, plan: Plan, profile: MachineProfile, tokens: int = TOKENS) -> PlanCost:
     """Return the facts of a plan with the costs of its stages beside the direct ones."""
-    by_pair = [grouped((read.pair, read) for read in reads) for reads in plan.reads]
+    by_pair = [grouped((read.groups, read) for read in reads) for reads in plan.reads]
     ends = ends_of(plan, tokens)
     moves = [
-        replace(move, workers=(worker,), staged=_moves(worker, by_pair[worker][move.pair], ends, profile))
+        replace(move, workers=(worker,), staged=_moves(worker, by_pair[worker][move.groups], ends, profile))
         for move in facts.moves
         for worker in move.workers
     ]
@@ -154,7 +154,7 @@ def _staged_moves(ends: TableEnds, ranges: tuple[PageRange, ...], side: int) -> 
 
 def _copied_us(table: Table, size: int, profile: MachineProfile) -> float:
     """Return the time of copying `size` bytes by a table's nests, each with its share and its contiguous bytes."""
-    nests = table.page or table.token
+    nests = table.per_page or table.per_token
     moved = [moved_bytes(nest) for nest in nests]
     parts = (size * part // sum(moved) for part in moved)
     return sum(copy_us(profile, part, _together(nest)) for part, nest in zip(parts, nests, strict=True))
@@ -162,4 +162,4 @@ def _copied_us(table: Table, size: int, profile: MachineProfile) -> float:
 
 def _together(nest: Nest) -> int:
     """Return the contiguous bytes of a nest on both sides; a usual run's bytes if rows of tokens are consecutive."""
-    return nest.bytes * (RUN if nest.token == (nest.bytes, nest.bytes) else 1)
+    return nest.bytes * (RUN if nest.token_step == (nest.bytes, nest.bytes) else 1)

@@ -52,7 +52,7 @@ def page_of(worker: Worker, entry: Planes, group: Group, plane: Plane | None = N
     return Page(
         cache=entry.cache,
         part=entry.part,
-        bytes=entry.page,
+        bytes=entry.page_bytes,
         stride=entry.stride,
         kernel=group.kernel,
         views=entry.views,

@@ -21,17 +21,17 @@ from kvplan.compiler.emit.names import (
     planes,
 )
 from kvplan.compiler.emit.pylit import ConstructorCall, ForEach, NameRef, Value, flat
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, View, Worker
 
 # How many fields of a constructor are written without their names: its own name first, then numbers with names.
-BARE: Mapping[type, int] = {Group: 2, Loop: 1, Nest: 1, Pair: 1, Planes: 2, View: 2, Worker: 1}
+BARE: Mapping[type, int] = {Group: 2, Loop: 1, Nest: 1, GroupPair: 1, Planes: 2, View: 2, Worker: 1}
 # Fields that are left out if they equal another one.
 ALIKE: Mapping[tuple[type, str], str] = {
-    (Pair, "decode"): "name",
-    (Pair, "prefill"): "name",
+    (GroupPair, "decode"): "name",
+    (GroupPair, "prefill"): "name",
     (Planes, "group"): "cache",
-    (Planes, "stride"): "page",
-    (Read, "cache"): "pair",
+    (Planes, "stride"): "page_bytes",
+    (Read, "cache"): "groups",
 }
 # Long fields, which stand after the others.
 LAST = ("views",)
@@ -80,11 +80,11 @@ class Constants:
 
     def folded(self, same: Sequence[object]) -> Iterable[Value]:
         """Write consecutive values that differ in little once for all of them if they are many."""
-        if len(same) < MANY_ALIKE or not isinstance(same[0], Group | Pair | Planes | Read):
+        if len(same) < MANY_ALIKE or not isinstance(same[0], Group | GroupPair | Planes | Read):
             return map(self.shown, same)
         call = self.call(same[0])
-        if isinstance(same[0], Group | Pair):
-            names = tuple(value.name for value in same if isinstance(value, Group | Pair))
+        if isinstance(same[0], Group | GroupPair):
+            names = tuple(value.name for value in same if isinstance(value, Group | GroupPair))
             return [ForEach(replace(call, args=(NameRef("name"), *call.args[1:])), "name", names)]
         rows = rows_of(same)
         return [_with_variables(call, same[0], rows, self.rows[rows])]
@@ -111,10 +111,10 @@ def _without_group(value: object) -> object:
     """Return a value without the fields that distinguish groups: names, layers, and the start of their planes."""
     if isinstance(value, Group):
         return _fields_except(Group, "name")(value)
-    if isinstance(value, Pair) and value.name == value.prefill == value.decode:
-        return _fields_except(Pair, "name", "prefill", "decode")(value)
+    if isinstance(value, GroupPair) and value.name == value.prefill == value.decode:
+        return _fields_except(GroupPair, "name", "prefill", "decode")(value)
     if isinstance(value, Read):
-        return _fields_except(Read, "pair", "layers", "first")(value), len(value.layers)
+        return _fields_except(Read, "groups", "layers", "first")(value), len(value.layers)
     if isinstance(value, Planes) and [axis for axis, _, _ in value.loops] == ["layer"]:
         ((_, layers, step),) = value.loops
         return _fields_except(Planes, "group", "first", "loops")(value), len(layers), step
@@ -128,11 +128,11 @@ def _fields_except(kind: type, *names: str) -> attrgetter[tuple[object, ...]]:
 
 
 def rows_of(same: Sequence[object]) -> Rows:
-    """Return (group or pair, layers, first plane) of values that differ only in these; two planes if sides differ."""
+    """Return (groups, layers, first plane) of values that differ only in these; two planes if the sides differ."""
     found: list[tuple[str, tuple[int, ...], object]] = []
     for value in same:
         if isinstance(value, Read):
-            found.append((value.pair, value.layers, value.first))
+            found.append((value.groups, value.layers, value.first))
         elif isinstance(value, Planes):
             found.append((value.group, value.loops[0][1], (value.first, value.first)))
     if all(isinstance(first, tuple) and first[0] == first[1] for _, _, first in found):
@@ -146,7 +146,7 @@ def _with_variables(call: ConstructorCall, value: object, rows: Rows, name: str)
     given = {key: item for key, item in call.kwargs if key != "first"}
     if isinstance(value, Read):
         first: Value = NameRef("first") if both else (NameRef("plane"), NameRef("plane"))
-        given |= {"pair": NameRef("name"), "layers": NameRef("layers"), "first": first}
+        given |= {"groups": NameRef("name"), "layers": NameRef("layers"), "first": first}
         args = call.args
     else:
         assert isinstance(value, Planes)
@@ -188,12 +188,12 @@ def hoisted(plan: Plan) -> Constants:
 
 
 def _rows(plan: Plan) -> Names:
-    """Name the groups that are written together by their cache: `DECODE_FULL_GROUPS` of one side's planes, `FULL_PAIRS`
-    of reads, `FULL_GROUPS` of both."""
+    """Name the groups that are written together by their cache: `DECODE_FULL_GROUPS` of one side's planes,
+    `FULL_GROUP_PAIRS` of reads, `FULL_GROUPS` of both."""
     users: dict[Rows, dict[str, str]] = {}
     sides = (("PREFILL", plan.prefill), ("DECODE", plan.decode))
     lists = [(word, worker.planes) for word, side in sides for worker in side.workers]
-    for word, value in dict.fromkeys([*lists, *(("PAIRS", reads) for reads in plan.reads)]):
+    for word, value in dict.fromkeys([*lists, *(("GROUP_PAIRS", reads) for reads in plan.reads)]):
         for same in _runs(value):
             if len(same) >= MANY_ALIKE and isinstance(same[0], Planes | Read):
                 users.setdefault(rows_of(same), {})[word] = constant(same[0].cache)
@@ -203,7 +203,7 @@ def _rows(plan: Plan) -> Names:
 
 def _rows_name(words: Mapping[str, str]) -> str:
     (word, stem), *more = words.items()
-    return f"{stem}_GROUPS" if more else f"{stem}_PAIRS" if word == "PAIRS" else f"{word}_{stem}_GROUPS"
+    return f"{stem}_GROUPS" if more else f"{stem}_GROUP_PAIRS" if word == "GROUP_PAIRS" else f"{word}_{stem}_GROUPS"
 
 
 def _layers_of(rows: object) -> int:
@@ -227,7 +227,7 @@ def _lists(plan: Plan, rows: Names) -> Names:
                 names.setdefault(indices, f"{constant(axis)}S_OF_{constant(entry.group)}")
     for read in (read for worker in plan.reads for read in worker):
         if _long(read.layers):
-            names.setdefault(read.layers, f"LAYERS_OF_{constant(read.pair)}")
+            names.setdefault(read.layers, f"LAYERS_OF_{constant(read.groups)}")
     return apart({value: name for value, name in names.items() if value not in in_rows})
 
 
@@ -236,7 +236,7 @@ def _loops(plan: Plan) -> Names:
     caches: dict[object, str] = {}
     names = Names()
     for read in (read for worker in plan.reads for read in worker):
-        for loops in (nest.loops for nest in (*read.table.page, *read.table.token) if nest.loops):
+        for loops in (nest.loops for nest in (*read.table.per_page, *read.table.per_token) if nest.loops):
             caches.setdefault(loops, constant(read.cache))
             names[loops] = _each(loops)
     return apart(names, lambda loops: f"{caches[loops]}_{names[loops]}")

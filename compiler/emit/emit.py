@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from kvplan.compiler.cost.cost import PlanCost
 from kvplan.compiler.emit.constants import Constants, hoisted
-from kvplan.compiler.emit.header import docstring
+from kvplan.compiler.emit.header import docstring, sharing
 from kvplan.compiler.emit.match_text import match_text
 from kvplan.compiler.emit.names import Names
 from kvplan.compiler.emit.pylit import STEP, ConstructorCall, NameRef, assign, comment, lit
@@ -43,12 +43,12 @@ def emit(plan: Plan, facts: PlanCost, command: str = "") -> str:
         readers=_constants(found, found.readers),
         match=match_text(plan),
         states=any(group.store == "state" for group in plan.decode.groups),
-        pairs=assign("PAIRS", found.shown(plan.pairs)),
+        group_pairs=assign("GROUP_PAIRS", found.shown(plan.group_pairs)),
         sides={"prefill": _side(found, plan.prefill), "decode": _side(found, plan.decode)},
         views=_constants(found, found.fields[Planes, "views"]),
         planes=_constants(found, found.fields[Worker, "planes"]),
         parts=_about_parts(plan),
-        arenas=any(group.arena for side in (plan.prefill, plan.decode) for group in side.groups),
+        arenas=any(map(sharing, (plan.prefill, plan.decode))),
         whole=assign("PLAN", _whole(plan)),
     )
     return text.replace("IMPORTS", imports(text), 1)
@@ -77,18 +77,18 @@ def _template() -> Template:
 
 def _about_tables(plan: Plan) -> str:
     """Explain the tables of a plan, without anything that it does not have."""
-    tokens = [nest for reads in plan.reads for read in reads for nest in read.table.token]
-    joined = any(nest.token == (nest.bytes, nest.bytes) for nest in tokens)
-    run = ", or for each token of a run (`token`)" if tokens else ""
-    step = "`token` of a Nest is the step from one token to the next on each side"
+    tokens = [nest for reads in plan.reads for read in reads for nest in read.table.per_token]
+    joined = any(nest.token_step == (nest.bytes, nest.bytes) for nest in tokens)
+    run = ", or for each token of a run (`per_token`)" if tokens else ""
+    step = "`token_step` is the step from one token to the next on each side"
     step += "; if both steps equal `bytes`, all tokens of a run are one span. " if joined else ". "
     hops = (
         "Hops, for tokens in tiles, are (rows, prefill bytes, decode bytes): after so many rows, so many bytes further."
     )
     stages = any(read.table.unpack or read.table.pack for reads in plan.reads for read in reads)
     return (
-        f"What a read copies for one block (`page` of a Table){run}. A Nest is a span of `bytes` bytes at (plane, byte "
-        "in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). "
+        f"What a read copies for one block (`per_page` of a Table){run}. A Nest is a span of `bytes` bytes at (plane, "
+        "byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes). "
         f"{step if tokens else ''}{f'{hops} ' if any(nest.hops for nest in tokens) else ''}{STAGES if stages else ''}"
     )
 
@@ -146,7 +146,7 @@ def _whole(plan: Plan) -> ConstructorCall:
         ("options", plan.options),
         ("prefill", ConstructorCall("prefill")),
         ("decode", ConstructorCall("decode")),
-        ("pairs", NameRef("PAIRS")),
+        ("group_pairs", NameRef("GROUP_PAIRS")),
         ("reads", ConstructorCall("reads")),
         *((("notify", NameRef("NOTIFY")),) if any(plan.notify) else ()),
         *((("skipped", plan.skipped),) if plan.skipped else ()),

@@ -13,7 +13,7 @@ from kvplan.compiler.drawing.pieces import DrawnRows, Piece
 from kvplan.compiler.drawing.tensors import page_of, page_pieces, tokens_per_row
 from kvplan.compiler.emit.pylit import WIDTH
 from kvplan.compiler.words import DOCS, FIGURES, many, part_name, readings
-from kvplan.dsl.text.diagnostics import ranges
+from kvplan.dsl.text.diagnostics import listed, ranges
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.last_page import reads_by, whole_from_by
 from kvplan.plan.spans import group_named
@@ -69,10 +69,25 @@ def fields(plan: Plan, facts: PlanCost) -> list[str]:
         *layers,
         f"Strategy: {facts.strategy}. {BEYOND}{last}{states}.",
         *readings(plan),
+        *shared_memory(plan),
         *given,
         *absent,
         facts.proved,
     ]
+
+
+def shared_memory(plan: Plan) -> list[str]:
+    """Say which groups of either side share memory; empty if none do."""
+    sides = (("prefill's", plan.prefill), ("decode's", plan.decode))
+    found = grouped((names, word) for word, side in sides for names in sharing(side))
+    said = [f"{words[0] if len(words) == 1 else 'on both sides'} {names}" for names, words in found.items()]
+    return [f"Shared memory: {'; '.join(said)}. A block is of one of these groups at a time."] if said else []
+
+
+def sharing(side: Side) -> list[str]:
+    """Return `full and sliding`, the groups of an arena, of every arena that has several."""
+    found = dict.fromkeys(side.sharing(group) for group in side.groups)
+    return [listed(names, "and") for names in found if len(names) > 1]
 
 
 def _completes(plan: Plan) -> bool:
@@ -124,7 +139,7 @@ def pages(plan: Plan, width: int) -> list[str]:
 def moved(facts: PlanCost, width: int) -> list[str]:
     """Say what moves per decode worker, and how many descriptors that takes in the worst case."""
     lines = _wrapped(MOVED, width=width)
-    alike = grouped((replace(move, pair=""), move.pair) for move in facts.moves)
+    alike = grouped((replace(move, groups=""), move.groups) for move in facts.moves)
     said = [_move(move, ", ".join(pairs) + (", each" if len(pairs) > 1 else "")) for move, pairs in alike.items()]
     return lines + [line for text in said for line in _wrapped(text, "    ", "        ", width)]
 
@@ -139,7 +154,7 @@ def notes_once(notes: Sequence[str]) -> list[str]:
 
 def _drawing(plan: Plan, cache: str, width: int) -> list[str]:
     sides = [("prefill", plan.prefill), ("decode", plan.decode)]
-    longest = max(entry.page for _, side in sides for _, entry in _entries(side, cache))
+    longest = max(entry.page_bytes for _, side in sides for _, entry in _entries(side, cache))
     lines, same = (_pages_of(BOTH, side, cache, longest, width)[0] for _, side in sides)
     if lines != same:
         prefill, shown = _pages_of("prefill", plan.prefill, cache, longest, width)
@@ -164,7 +179,7 @@ def _pages_of(
     for worker, entry in _entries(side, cache):
         body = page_pieces(page_of(worker, entry, group_named(side, entry.group)))
         words = [legend(piece) for piece in body]
-        drawn = bar(levels("", body, entry.page)[0], max(1, BAR * entry.page // longest))
+        drawn = bar(levels("", body, entry.page_bytes)[0], max(1, BAR * entry.page_bytes // longest))
         lines += _page(name, side, entry, drawn, _numbered(body, drawn), width)
         lines += (
             [] if words == shown else [line for text in words for line in _wrapped(text, " " * 13, " " * 15, width)]
@@ -193,13 +208,15 @@ def _entries(side: Side, cache: str) -> list[tuple[Worker, Planes]]:
 
 def _page(name: str, side: Side, entry: Planes, drawn: str, numbered: str, width: int) -> list[str]:
     part = f" {part_name(entry.part, (view.tensor for view in entry.views))}".rstrip()
-    tail = f"{numbered}, blocks {entry.stride:,} B apart" if entry.stride != entry.page else numbered
+    tail = f"{numbered}, blocks {entry.stride:,} B apart" if entry.stride != entry.page_bytes else numbered
     every = (e for worker in side.workers for e in worker.planes)
-    others = sorted({e.page for e in every if (e.cache, e.part) == (entry.cache, entry.part)} - {entry.page})
+    others = sorted(
+        {e.page_bytes for e in every if (e.cache, e.part) == (entry.cache, entry.part)} - {entry.page_bytes}
+    )
     tail += f"; {', '.join(f'{page:,}' for page in others)} B on other workers" if others else ""
-    lines = [f"    {name + part:<8} {drawn.ljust(BAR + 1)} {entry.page:>11,} B{tail}"]
+    lines = [f"    {name + part:<8} {drawn.ljust(BAR + 1)} {entry.page_bytes:>11,} B{tail}"]
     if len(lines[0]) > width:
-        lines = [f"    {name + part:<8} {drawn}", f"{' ' * 13}{entry.page:,} B{tail}"]
+        lines = [f"    {name + part:<8} {drawn}", f"{' ' * 13}{entry.page_bytes:,} B{tail}"]
     return [*lines, *_wrapped(_block(side, entry), " " * 13, " " * 15, width)]
 
 

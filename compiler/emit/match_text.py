@@ -6,18 +6,18 @@ from kvplan.compiler.emit.pylit import comment, flat
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.match import MatchRule, is_uneven, rule_of
 from kvplan.plan.needs import Needs
-from kvplan.plan.types import Group, Pair, Plan
+from kvplan.plan.types import Group, GroupPair, Plan
 
 STATE = "the slot of a state on both sides"
 
 
 def match_text(plan: Plan) -> str:
     """Return comments on how the blocks of each pair match; pairs with one rule share a comment."""
-    alike = grouped((described(plan, pair), pair.name) for pair in plan.pairs)
+    alike = grouped((described(plan, pair), pair.name) for pair in plan.group_pairs)
     return "\n".join(comment(f"{', '.join(names)}: {text}.", "#   ") for text, names in alike.items())
 
 
-def described(plan: Plan, pair: Pair) -> str:
+def described(plan: Plan, pair: GroupPair) -> str:
     """Return `token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16`."""
     rule = rule_of(plan, pair)
     if rule.decode.store == "state":

@@ -12,8 +12,7 @@ from kvplan.plan.types import Interval, Plan, Planes, Read, Side, Table
 
 Names = dict[object, str]
 # Names of a plan's own constants.
-TAKEN = ("NOTIFY", "PAIRS", "PLAN", "PLANES", "PREFILL_PLANES", "DECODE_PLANES")
-HALVES = ("LOWER", "UPPER")
+TAKEN = ("NOTIFY", "GROUP_PAIRS", "PLAN", "PLANES", "PREFILL_PLANES", "DECODE_PLANES")
 MOST_JOINED = 48
 
 
@@ -106,7 +105,7 @@ def _span(numbers: list[int]) -> str:
 
 
 def of_tables(plan: Plan) -> Names:
-    """Name tables by their caches: `KEYS`, or `KEYS_LOWER` and `KEYS_OF_9_LAYERS` if a cache has several."""
+    """Name tables by their caches: `KEYS`, or `KEYS_PART_1_OF_2` and `KEYS_OF_9_LAYERS` if a cache has several."""
     users = grouped((read.table, (number, read)) for number, reads in enumerate(plan.reads) for read in reads)
     plain = {table: "_AND_".join(dict.fromkeys(constant(r.cache) for _, r in found)) for table, found in users.items()}
     count = Counter(plain.values())
@@ -137,7 +136,7 @@ def _extent(read: Read) -> str:
 
 
 def _share(plan: Plan, number: int, read: Read) -> str:
-    """Return `_LOWER`, `_PART_1_OF_3`: the part of either worker's holding that a read moves, unless it moves all."""
+    """Return `_PART_1_OF_3`: the part of either worker's holding that a read moves, unless it moves all."""
     sides = plan.prefill.workers[read.worker], plan.decode.workers[number]
     for axis, held in read.holds:
         for worker in sides:
@@ -151,5 +150,4 @@ def _part(held: Interval, whole: Interval) -> str:
     size, count = held[1] - held[0], whole[1] - whole[0]
     if held == whole or not size or count % size or (held[0] - whole[0]) % size:
         return ""
-    number, parts = (held[0] - whole[0]) // size, count // size
-    return f"_{HALVES[number]}" if parts == 2 else f"_PART_{number + 1}_OF_{parts}"
+    return f"_PART_{(held[0] - whole[0]) // size + 1}_OF_{count // size}"

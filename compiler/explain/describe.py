@@ -13,7 +13,7 @@ from kvplan.compiler.explain.landing.text import WIDTH, landing
 from kvplan.compiler.words import reading, readings
 from kvplan.plan.planes import entries, planes
 from kvplan.plan.spans import group_named
-from kvplan.plan.types import Pair, Plan, Planes, Read, Side, Worker
+from kvplan.plan.types import GroupPair, Plan, Planes, Read, Side, Worker
 
 Plain = dict[str, Any]
 # Facts of a group that are copied as they are.
@@ -32,7 +32,7 @@ def describe_plan(plan: Plan, facts: PlanCost, reader: int = 0, width: int = WID
         "options": dict(plan.options),
         "prefill": describe_side(plan.prefill),
         "decode": describe_side(plan.decode),
-        "pairs": [_pair(plan, pair) for pair in plan.pairs],
+        "group_pairs": [_pair(plan, pair) for pair in plan.group_pairs],
         "readings": readings(plan),
         "moves": [_moves(move) for move in facts.moves],
         "reads": [_reads(plan, number) for number in range(len(plan.reads))],
@@ -59,16 +59,22 @@ def describe_side(side: Side) -> Plain:
     }
 
 
-def _pair(plan: Plan, pair: Pair) -> Plain:
+def _pair(plan: Plan, pair: GroupPair) -> Plain:
     groups = {"pair": pair.name, "prefill": pair.prefill, "decode": pair.decode}
-    return {**groups, "page": pair.page, "rows": pair.rows, "needs": asdict(pair.needs), "reading": reading(plan, pair)}
+    return {
+        **groups,
+        "page_rows": pair.page_rows,
+        "rows": pair.rows,
+        "needs": asdict(pair.needs),
+        "reading": reading(plan, pair),
+    }
 
 
 def _group(side: Side, index: int) -> Plain:
     group = side.groups[index]
     counts = [sum(plane.group == group.name for plane in planes(worker)) for worker in side.workers]
     entries = [entry for worker in side.workers for entry in worker.planes if entry.group == group.name]
-    overlaid = [other.name for other in side.groups if other.overlays(group)]
+    overlaid = [name for name in side.sharing(group) if name != group.name]
     return {
         "group": group.name,
         "store": group.store,
@@ -98,7 +104,7 @@ def _pages(side: Side) -> list[Plain]:
     alike: dict[tuple[object, ...], list[tuple[int, Planes]]] = {}
     for number, worker in enumerate(side.workers):
         for entry in worker.planes:
-            key = (entry.cache, entry.part, entry.page, entry.stride, entry.views)
+            key = (entry.cache, entry.part, entry.page_bytes, entry.stride, entry.views)
             alike.setdefault(key, []).append((number, entry))
     return [_page(side, found) for found in alike.values()]
 
@@ -112,7 +118,7 @@ def _page(side: Side, found: list[tuple[int, Planes]]) -> Plain:
         "workers": sorted({worker for worker, _ in found}),
         "drawn_worker": number,
         "planes": _names(side.workers[number], entry),
-        "bytes": entry.page,
+        "bytes": entry.page_bytes,
         "stride": entry.stride,
         **({"memory": entry.memory} if entry.memory else {}),
         "views": [
@@ -125,13 +131,13 @@ def _page(side: Side, found: list[tuple[int, Planes]]) -> Plain:
 
 def _names(worker: Worker, page: Planes) -> list[str]:
     """Return the names of a worker's planes with such a page."""
-    alike = [(entry.cache, entry.part, entry.page, entry.stride, entry.views) for entry in entries(worker)]
-    like = (page.cache, page.part, page.page, page.stride, page.views)
+    alike = [(entry.cache, entry.part, entry.page_bytes, entry.stride, entry.views) for entry in entries(worker)]
+    like = (page.cache, page.part, page.page_bytes, page.stride, page.views)
     return [plane.name for plane, other in zip(planes(worker), alike, strict=True) if other == like]
 
 
 def _moves(move: Any) -> Plain:
-    names = ("workers", "pair", "store", "paged", "reads", "spans", "unit", "descriptors", "bytes")
+    names = ("workers", "groups", "store", "paged", "reads", "spans", "unit", "descriptors", "bytes")
     staged = [asdict(way) for way in move.staged]
     return {name: getattr(move, name) for name in names} | ({"staged": staged} if staged else {})
 
@@ -146,7 +152,7 @@ def _piece(plan: Plan, piece: LandingSpan) -> Plain:
         "letter": piece.letter,
         "prefill_worker": read.worker,
         "decode_worker": piece.reader,
-        "pair": read.pair,
+        "groups": read.groups,
         "cache": read.cache,
         "layers": list(read.layers),
         "holds": {axis: list(where) for axis, where in piece.holds},
@@ -178,4 +184,10 @@ def _place(plan: Plan, piece: LandingSpan, side: int) -> Plain:
 
 def _read(read: Read) -> Plain:
     held = {axis: list(where) for axis, where in read.holds}
-    return {"worker": read.worker, "pair": read.pair, "cache": read.cache, "layers": list(read.layers), "holds": held}
+    return {
+        "worker": read.worker,
+        "groups": read.groups,
+        "cache": read.cache,
+        "layers": list(read.layers),
+        "holds": held,
+    }

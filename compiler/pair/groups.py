@@ -2,51 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide
 from kvplan.dsl.text.grouped import grouped
-from kvplan.plan.types import Needs
+from kvplan.plan.types import GroupPair
+
+Members = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPair:
-    """Two groups and the (cache, tensor)s in both with the same needs and `rows` tokens in a row.
+def pair_groups(prefill: BoundSide, decode: BoundSide) -> dict[GroupPair, Members]:
+    """Return all pairs by decode group, then prefill group; sides that `check_pair` allows have at least one.
 
-    `page` is the number of rows in a page of both sides, 0 if they differ.
+    Each has the (cache, tensor)s in both groups with the same needs and as many tokens in a row.
     """
-
-    name: str
-    prefill: str
-    decode: str
-    page: int
-    needs: Needs
-    rows: int
-    tensors: tuple[tuple[str, str], ...]
-
-
-def pair_groups(prefill: BoundSide, decode: BoundSide) -> tuple[GroupPair, ...]:
-    """Return all pairs by decode group, then prefill group; sides that `check_pair` allows have at least one."""
     places = grouped((member, place) for place, group in enumerate(prefill.groups) for member in group.members)
-    met: list[GroupPair] = []
+    met: dict[GroupPair, Members] = {}
     for ours in decode.groups:
         near = {place for member in ours.members for place in places.get(member, ())}
-        met += (found for place in sorted(near) for found in _meet(prefill.groups[place], ours, decode))
-    return tuple(met)
+        for place in sorted(near):
+            met |= _meet(prefill.groups[place], ours, decode)
+    return met
 
 
-def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> list[GroupPair]:
+def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> dict[GroupPair, Members]:
     """Return one pair, or one for each kind of tensor if the caches have different needs."""
     both = set(theirs.members) & set(ours.members)
     caches = [cache for cache in decode.caches if any(name == cache.name for name, _ in both)]
     sorts = grouped(((c.needs, tensor.tokens_per_row), (c.name, tensor.name)) for c in caches for tensor in c.tensors)
     name = ours.name if ours.name == theirs.name else f"{theirs.name}>{ours.name}"
     page = ours.kernel if ours.kernel == theirs.kernel else 0
-    return [
-        GroupPair(name if len(sorts) == 1 else f"{name}:{_label(found, caches, rows)}", theirs.name, ours.name,
-                page // rows, needs, rows, tuple(found))
+    names = {
+        key: name if len(sorts) == 1 else f"{name}:{_label(found, caches, key[1])}" for key, found in sorts.items()
+    }
+    return {
+        GroupPair(names[needs, rows], theirs.name, ours.name, page // rows, needs, rows): tuple(found)
         for (needs, rows), found in sorts.items()
-    ]  # fmt: skip
+    }
 
 
 def _label(found: list[tuple[str, str]], caches: list[BoundCache], rows: int) -> str:

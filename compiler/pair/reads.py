@@ -10,14 +10,14 @@ from typing import Any
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.pair.coalesce import PaddingTests, coalesce, vacant
 from kvplan.compiler.pair.elect import RULES, ReaderChoice, check_reads, check_whole, elect
-from kvplan.compiler.pair.groups import GroupPair, pair_groups
+from kvplan.compiler.pair.groups import pair_groups
 from kvplan.compiler.pair.intersect import AddressNest, CommonRange, common, law, runs, spans
 from kvplan.compiler.placement.holdings import classes
 from kvplan.compiler.placement.placed import PlacedSide
 from kvplan.compiler.placement.shards import Interval
 from kvplan.compiler.placement.tree import PLANE, SHIFT, PlacedCache, relative, shape, spots
 from kvplan.dsl.text.grouped import grouped
-from kvplan.plan.types import Loop, Nest, Place, Read, Table
+from kvplan.plan.types import GroupPair, Loop, Nest, Place, Read, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _shared_tables(tables: Iterable[Table]) -> dict[Table, Table]:
 
 def _start(table: Table) -> tuple[Place, Place]:
     """Return the least plane and the least byte of a table, on either side."""
-    nests = (*table.page, *table.token)
+    nests = (*table.per_page, *table.per_token)
     plane, byte = ([min(nest.prefill[i] for nest in nests), min(nest.decode[i] for nest in nests)] for i in (0, 1))
     return (plane[0], byte[0]), (plane[1], byte[1])
 
@@ -102,7 +102,8 @@ def _jobs(
     prefill: PlacedSide, decode: PlacedSide, chosen: Mapping[tuple[str, str], list[ReaderChoice]]
 ) -> tuple[list[PlannedRead], ...]:
     """Return the reads of every decode worker, in the order of caches in its planes, then of prefill workers."""
-    met = {(m.prefill, m.decode, *tensor): m for m in pair_groups(prefill.side, decode.side) for tensor in m.tensors}
+    pairs = pair_groups(prefill.side, decode.side).items()
+    met = {(pair.prefill, pair.decode, *tensor): pair for pair, tensors in pairs for tensor in tensors}
     caches = {cache.name: cache for cache in decode.side.caches}
     # Units are compared by identity: a worker has each once, and a comparison by value is slow.
     jobs: tuple[dict[tuple[int, int, int, tuple[int, ...], str], PlannedRead], ...] = tuple({} for _ in decode.units)
@@ -196,7 +197,7 @@ def _table(
 ) -> Table:
     gaps = PaddingTests(vacant(job.from_unit), vacant(job.to_unit))
     stays = job.cache.store != "tokens"
-    page = coalesce(_spans(job, ranges, job.groups.page), gaps) if stays or job.groups.page else ()
+    page = coalesce(_spans(job, ranges, job.groups.page_rows), gaps) if stays or job.groups.page_rows else ()
     token = () if stays else coalesce(_spans(job, ranges, None), gaps)
     return Table(tuple(_nest(s, job) for s in page), tuple(_nest(s, job) for s in token))
 

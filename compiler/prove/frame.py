@@ -28,8 +28,8 @@ def check_frame(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> None:
         raise ProofFailed("P019", f"the plan skips {plan.skipped}")
     if {plan.model_digest} != {digest.model(one.side) for one in (prefill, decode)} or plan.model != decode.side.model:
         raise ProofFailed("P019", "the plan is of another model")
-    found = [(pair.prefill, pair.decode, pair.page, pair.needs, pair.rows) for pair in plan.pairs]
-    named = {pair.name for pair in plan.pairs}
+    found = [(pair.prefill, pair.decode, pair.page_rows, pair.needs, pair.rows) for pair in plan.group_pairs]
+    named = {pair.name for pair in plan.group_pairs}
     if sorted(map(str, found)) != sorted(map(str, _pairs(prefill.side, decode.side))) or len(named) != len(found):
         raise ProofFailed("P006", f"the plan pairs {found}")
 
@@ -86,7 +86,7 @@ def _layers(reads: tuple[Read, ...], holders: set[int], cache: str, tensor: str)
     """Count the layers of a tensor that one reader takes from each holder."""
     found: Counter[int] = Counter()
     for read in reads:
-        nests = read.table.page + read.table.token
+        nests = read.table.per_page + read.table.per_token
         if read.worker in holders and read.cache == cache and any(tensor in nest.tensors for nest in nests):
             found[read.worker] += len(read.layers)
     return found

@@ -51,12 +51,12 @@ def regions(
     """Return the decode coordinates that either table writes. Raises ProofFailed (P001, P013..P017)."""
     numbers = {layer: number for number, layer in enumerate(decode.layers)}
     ends = ReadEnds(prefill, decode, shift, tokens, _tiled(prefill) | _tiled(decode), numbers)
-    if any(nest.token or nest.hops for nest in table.page):
+    if any(nest.token_step or nest.hops for nest in table.per_page):
         raise ProofFailed("P013", "a table of pages has a nest with a token step")
-    page = tuple(region for nest in table.page for region in _nest(ends, nest))
-    for nest in table.token:
+    page = tuple(region for nest in table.per_page for region in _nest(ends, nest))
+    for nest in table.per_token:
         _check_token(ends, nest)
-    return WrittenCoordinates(page, tuple(_tokenless(ends, r) for nest in table.token for r in _nest(ends, nest)))
+    return WrittenCoordinates(page, tuple(_tokenless(ends, r) for nest in table.per_token for r in _nest(ends, nest)))
 
 
 def _tiled(unit: PlacedCache) -> frozenset[tuple[str, str]]:
@@ -205,7 +205,7 @@ def _region(box: Box, loops: list[tuple[int, tuple[str, int]]]) -> CoordinateSet
 
 def _check_token(ends: ReadEnds, nest: Nest) -> None:
     """Check that the token step leads to the next row's same element, on either side, up to the end of the page."""
-    if nest.token is None or not ends.tokens or any(rows < 1 for rows, _, _ in nest.hops):
+    if nest.token_step is None or not ends.tokens or any(rows < 1 for rows, _, _ in nest.hops):
         raise ProofFailed("P013", "a table of tokens has a nest without a token step")
     for side, unit, at in ((0, ends.prefill, nest.prefill), (1, ends.decode, nest.decode)):
         first = _side(ends, unit, at, nest.bytes)
@@ -217,7 +217,7 @@ def _check_token(ends: ReadEnds, nest: Nest) -> None:
 
 def _reach(nest: Nest, side: int, row: int) -> int:
     """Return the distance of row `row` of a page from row 0 by the nest."""
-    step = nest.token[side] if nest.token else 0
+    step = nest.token_step[side] if nest.token_step else 0
     return row * step + sum(row // hop[0] * hop[1 + side] for hop in nest.hops)
 
 

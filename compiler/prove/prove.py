@@ -77,7 +77,7 @@ def _check_strays(case: ProofContext, number: int, into: Mapping[tuple[str, str]
     own = {(unit.cache, unit.group) for unit in case.decode.units[number] if unit.cache not in case.plan.skipped}
     for unit, (read, *_) in into.items():
         if unit not in own:
-            what = f"{read.cache!r} of {read.pair!r}"
+            what = f"{read.cache!r} of {read.groups!r}"
             raise ProofFailed("P005", f"decode worker {number} reads {what}, which it does not have")
 
 

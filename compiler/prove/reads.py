@@ -11,7 +11,7 @@ from kvplan.compiler.placement.placed import PlacedSide
 from kvplan.compiler.placement.shards import Interval, TokenShare, token_share
 from kvplan.compiler.placement.tree import PlacedCache, relative, shape
 from kvplan.compiler.prove.match import WrittenCoordinates, regions
-from kvplan.plan.types import Pair, Plan, Read
+from kvplan.plan.types import GroupPair, Plan, Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ProofContext:
     plan: Plan
     prefill: PlacedSide
     decode: PlacedSide
-    pairs: Mapping[str, Pair]
+    pairs: Mapping[str, GroupPair]
     sources: tuple[Mapping[tuple[str, str], PlacedCache], ...]
     shares: Mapping[str, frozenset[TokenShare]]
     seen: dict[object, WrittenCoordinates] = field(default_factory=dict)
@@ -42,15 +42,15 @@ def context(plan: Plan, prefill: PlacedSide, decode: PlacedSide) -> ProofContext
     side = prefill.side
     once = {id(units): {(unit.cache, unit.group): unit for unit in units} for units in prefill.units}
     shares = {c.name: frozenset(token_share(side, c, worker) for worker in side.workers) for c in side.caches}
-    pairs = {pair.name: pair for pair in plan.pairs}
+    pairs = {pair.name: pair for pair in plan.group_pairs}
     return ProofContext(plan, prefill, decode, pairs, tuple(once[id(units)] for units in prefill.units), shares)
 
 
-def pair_of(case: ProofContext, read: Read) -> Pair:
+def pair_of(case: ProofContext, read: Read) -> GroupPair:
     """Return the pair of groups that a read names. Raises ProofFailed (P006)."""
-    pair = case.pairs.get(read.pair)
+    pair = case.pairs.get(read.groups)
     if pair is None:
-        raise ProofFailed("P006", f"a read names the pair {read.pair!r}, which the plan does not have")
+        raise ProofFailed("P006", f"a read names the pair {read.groups!r}, which the plan does not have")
     return pair
 
 
@@ -76,7 +76,7 @@ def read_regions(case: ProofContext, number: int, unit: PlacedCache, read: Read)
 
 def _source(case: ProofContext, number: int, unit: PlacedCache, read: Read) -> PlacedCache:
     """Return the unit that a read reads, by the worker and the planes that the read names."""
-    who = f"decode worker {number} reads {read.pair!r} from worker {read.worker}"
+    who = f"decode worker {number} reads {read.groups!r} from worker {read.worker}"
     if not 0 <= read.worker < len(case.prefill.units):
         raise ProofFailed("P005", f"{who}, which does not exist")
     pair = pair_of(case, read)
@@ -95,7 +95,7 @@ def _source(case: ProofContext, number: int, unit: PlacedCache, read: Read) -> P
 
 def _moved_tensors(read: Read) -> set[str]:
     """Return the tensors that a read says it moves."""
-    return {t for nests in (read.table.page, read.table.token) for nest in nests for t in nest.tensors}
+    return {t for nests in (read.table.per_page, read.table.per_token) for nest in nests for t in nest.tensors}
 
 
 def _overlap(one: Interval, other: Interval) -> Interval:

@@ -25,17 +25,17 @@ def check_stages(plan: Plan, number: int, read: Read) -> None:
     """Check both stages of a read of decode worker `number`. Raises ProofFailed (P020, P021, P022)."""
     if not read.table.unpack and not read.table.pack:
         return
-    pair, table = pair_named(plan, read.pair), read.placed
+    pair, table = pair_named(plan, read.groups), read.placed
     groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
     workers = plan.prefill.workers[read.worker], plan.decode.workers[number]
     for side, ranges in ((PREFILL, table.unpack), (DECODE, table.pack)):
         if ranges:
             rows = _rows(groups[side], pair.rows)
             images = _images(workers[side], ranges)
-            for nest in (*table.page, *table.token):
+            for nest in (*table.per_page, *table.per_token):
                 _check_inside(nest, side, rows, images)
             if side == DECODE:
-                _check_filled(table.page or table.token, rows, ranges)
+                _check_filled(table.per_page or table.per_token, rows, ranges)
 
 
 def _rows(group: Group, tokens: int) -> int:
@@ -79,13 +79,13 @@ def _corners(nest: Nest, side: int, rows: int) -> Iterator[tuple[int, int]]:
     for point in product(*turns):
         plane = at[0] + sum(turn * step[0] for turn, (_, step) in zip(point, steps, strict=True))
         byte = at[1] + sum(turn * step[1] for turn, (_, step) in zip(point, steps, strict=True))
-        for row in {0, rows - 1} if nest.token else {0}:
+        for row in {0, rows - 1} if nest.token_step else {0}:
             hops = sum(row // hop[0] * hop[1 + side] for hop in nest.hops)
-            yield plane, byte + row * (nest.token[side] if nest.token else 0) + hops
+            yield plane, byte + row * (nest.token_step[side] if nest.token_step else 0) + hops
 
 
 def _check_filled(nests: tuple[Nest, ...], rows: int, ranges: tuple[PageRange, ...]) -> None:
-    moved = sum(n.bytes * prod(loop.count for loop in n.loops) * (rows if n.token else 1) for n in nests)
+    moved = sum(n.bytes * prod(loop.count for loop in n.loops) * (rows if n.token_step else 1) for n in nests)
     size = sum(part.bytes * part.planes for part in ranges)
     if moved != size:
         raise ProofFailed("P022", f"{moved} of {size} bytes of a packed page are written: the rest would be rubbish")

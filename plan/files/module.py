@@ -27,7 +27,7 @@ CONSTRUCTORS: dict[str, Callable[..., object]] = {
     "Needs": types.Needs,
     "Nest": types.Nest,
     "PageRange": types.PageRange,
-    "Pair": types.Pair,
+    "GroupPair": types.GroupPair,
     "Plan": types.Plan,
     "Planes": types.Planes,
     "Read": types.Read,

@@ -17,7 +17,7 @@ from kvplan.plan import expand
 from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.needs import Needs
 from kvplan.plan.spans import page_rows
-from kvplan.plan.types import MEMORIES, Group, Ints, Nest, PageRange, Pair, Plan, Planes, Read, Side, Table
+from kvplan.plan.types import MEMORIES, Group, GroupPair, Ints, Nest, PageRange, Plan, Planes, Read, Side, Table
 
 # The compiler's own limits: planes of a worker, and spans of a table.
 MOST_PLANES, MOST_SPANS = 1 << 16, 1 << 24
@@ -51,7 +51,7 @@ class _Numbers:
         plan = self.plan
         for side in (plan.prefill, plan.decode):
             self._check_side(side)
-        for pair in _named("pair", plan.pairs, lambda pair: pair.name).values():
+        for pair in _named("pair", plan.group_pairs, lambda pair: pair.name).values():
             _check_pair(pair, self._groups(pair))
         if not len(plan.reads) == len(plan.notify) == len(plan.decode.workers):
             _bad(f"{len(plan.decode.workers)} decode workers have {len(plan.reads)} lists of reads")
@@ -75,7 +75,7 @@ class _Numbers:
             if id(worker.planes) not in self.pages:
                 self.pages[id(worker.planes)] = _pages(worker.planes, groups)
 
-    def _groups(self, pair: Pair) -> tuple[Group, Group]:
+    def _groups(self, pair: GroupPair) -> tuple[Group, Group]:
         named = ((self.plan.prefill, pair.prefill), (self.plan.decode, pair.decode))
         found = [next((group for group in side.groups if group.name == name), None) for side, name in named]
         if found[0] is None or found[1] is None:
@@ -85,9 +85,9 @@ class _Numbers:
     def _check_read(self, number: int, read: Read) -> None:
         """Check that all that read `read` of decode worker `number` touches lies inside both workers' pages."""
         _check_within("a read's prefill worker", (read.worker,), len(self.plan.prefill.workers))
-        pair = next((pair for pair in self.plan.pairs if pair.name == read.pair), None)
+        pair = next((pair for pair in self.plan.group_pairs if pair.name == read.groups), None)
         if pair is None:
-            _bad(f"a read is of the pair {read.pair}, and the plan lacks it")
+            _bad(f"a read is of the pair {read.groups}, and the plan lacks it")
         planes = self.plan.prefill.workers[read.worker].planes, self.plan.decode.workers[number].planes
         key = (id(read.table), pair.name, read.first, read.offset, *map(id, planes))
         if key in self.fitting:
@@ -122,8 +122,8 @@ class _Place:
 
 def _touched(table: Table, side: int, place: _Place) -> Iterator[Touched]:
     """Yield what each part of a table touches on a side."""
-    for nest in (*table.page, *table.token):
-        yield from _touched_by(nest, side, place.rows if nest.token else 1)
+    for nest in (*table.per_page, *table.per_token):
+        yield from _touched_by(nest, side, place.rows if nest.token_step else 1)
     for part in (table.unpack, table.pack)[side]:
         yield part.plane, ((part.planes, part.step),), part.offset, part.offset + part.bytes
 
@@ -161,25 +161,27 @@ def _reached(start: int, steps: Iterable[Step]) -> Ints:
 
 def _tokens(nest: Nest, side: int, rows: int) -> tuple[int, int]:
     """Return the least and the greatest byte distance of a page's rows of tokens."""
-    if nest.token is None:
+    if nest.token_step is None:
         return 0, 0
     if not nest.hops:
-        return _reach(0, [(rows, nest.token[side])])
+        return _reach(0, [(rows, nest.token_step[side])])
     row = np.arange(rows, dtype=object)
-    at = row * nest.token[side] + sum(row // hop[0] * hop[1 + side] for hop in nest.hops)
+    at = row * nest.token_step[side] + sum(row // hop[0] * hop[1 + side] for hop in nest.hops)
     return int(at.min()), int(at.max())
 
 
 def _check_table(table: Table) -> None:
-    if not table.page and not table.token:
+    if not table.per_page and not table.per_token:
         _bad("a read moves nothing")
-    for nest in (*table.page, *table.token):
+    for nest in (*table.per_page, *table.per_token):
         _check_counts("bytes of a span", nest.bytes)
         _check_counts("turns of a loop", *(loop.count for loop in nest.loops))
         _check_counts("rows of a tile", *(hop[0] for hop in nest.hops))
-    if any(nest.token or nest.hops for nest in table.page) or not all(nest.token for nest in table.token):
+    if any(nest.token_step or nest.hops for nest in table.per_page) or not all(
+        nest.token_step for nest in table.per_token
+    ):
         _bad("a table of pages has steps of tokens, or a table of tokens has none")
-    if sum(prod(loop.count for loop in nest.loops) for nest in (*table.page, *table.token)) > MOST_SPANS:
+    if sum(prod(loop.count for loop in nest.loops) for nest in (*table.per_page, *table.per_token)) > MOST_SPANS:
         _bad(f"a table has more than {MOST_SPANS} spans")
     for part in (*table.unpack, *table.pack):
         _check_range(part)
@@ -191,7 +193,7 @@ def _check_range(part: PageRange) -> None:
         _bad(f"a range of pages has more than {MOST_PLANES} planes")
 
 
-def _check_pair(pair: Pair, groups: tuple[Group, Group]) -> None:
+def _check_pair(pair: GroupPair, groups: tuple[Group, Group]) -> None:
     _check_needs(pair.needs)
     _check_counts("tokens of a row", pair.rows)
     if groups[0].store != groups[1].store:
@@ -199,8 +201,8 @@ def _check_pair(pair: Pair, groups: tuple[Group, Group]) -> None:
     if groups[0].store == "tokens" and any(group.kernel % pair.rows for group in groups):
         _bad(f"pair {pair.name} has rows of {pair.rows} tokens, which do not divide kernel blocks")
     rows = {page_rows(group, pair.rows) for group in groups}
-    if pair.page and {pair.page} != rows:
-        _bad(f"pair {pair.name} has pages of {pair.page} rows, its groups of {sorted(rows)}")
+    if pair.page_rows and {pair.page_rows} != rows:
+        _bad(f"pair {pair.name} has pages of {pair.page_rows} rows, its groups of {sorted(rows)}")
 
 
 def _checked_group(group: Group) -> Group:
@@ -236,8 +238,8 @@ def _pages(entries: tuple[Planes, ...], groups: dict[str, Group]) -> Ints:
     for entry in entries:
         if entry.group not in groups:
             _bad(f"planes of {entry.cache} are of the group {entry.group}, and the side lacks it")
-        if not 0 < entry.page <= entry.stride:
-            _bad(f"pages of {entry.cache} have {entry.page} bytes, {entry.stride} bytes apart")
+        if not 0 < entry.page_bytes <= entry.stride:
+            _bad(f"pages of {entry.cache} have {entry.page_bytes} bytes, {entry.stride} bytes apart")
         if entry.memory not in ("", *MEMORIES):
             _bad(f"planes of {entry.cache} lie in the memory {entry.memory!r}, which is none of {', '.join(MEMORIES)}")
         if memories.setdefault(entry.group, entry.memory) != entry.memory:
@@ -245,7 +247,7 @@ def _pages(entries: tuple[Planes, ...], groups: dict[str, Group]) -> Ints:
         numbers = _plane_numbers(entry, total)
         if (pages[numbers] > 0).any() or len(np.unique(numbers)) < len(numbers):
             _bad(f"two planes of a worker have one number, one of them of {entry.cache}")
-        pages[numbers] = entry.page
+        pages[numbers] = entry.page_bytes
     return pages
 
 

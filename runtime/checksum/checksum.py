@@ -17,7 +17,7 @@ import numpy as np
 from kvplan.plan.block_tables import Table, Tables
 from kvplan.plan.errors import BadRequestError, PlanFormatError
 from kvplan.plan.request import Request
-from kvplan.plan.types import CONTEXT, Group, Interval, Ints, Pair, Plan, Read
+from kvplan.plan.types import CONTEXT, Group, GroupPair, Interval, Ints, Plan, Read
 from kvplan.runtime.checksum import memory, rows
 from kvplan.runtime.checksum.elements import (
     MASK,
@@ -71,7 +71,7 @@ def of_read(
     tables: Tables = getattr(request, role)
     sums = Sums()
     for read in (read for read in plan.reads[decode_worker] if read.worker == prefill_worker):
-        pair = next(pair for pair in plan.pairs if pair.name == read.pair)
+        pair = next(pair for pair in plan.group_pairs if pair.name == read.groups)
         _check_holds(plan, read, decode_worker)
         asked = _sample(plan, decode_worker, read, pair, request, sample)
         for share in _shares(both, read, pair, role):
@@ -96,7 +96,7 @@ def check(local: Sums, remote: Sums) -> None:
 
 
 def _shares(
-    both: tuple[tuple[TensorField, ...], tuple[TensorField, ...]], read: Read, pair: Pair, role: str
+    both: tuple[tuple[TensorField, ...], tuple[TensorField, ...]], read: Read, pair: GroupPair, role: str
 ) -> list[TensorShare]:
     """Return the tensor shares that a read covers, which both workers hold, as fields of the side of `role`.
 
@@ -109,7 +109,7 @@ def _shares(
 
 def _moved(of_worker: tuple[TensorField, ...], role: str, group: str, read: Read) -> dict[str, TensorField]:
     """Return the fields that a read moves on the worker of `role`, by tensor."""
-    names = {name for nests in (read.table.page, read.table.token) for nest in nests for name in nest.tensors}
+    names = {name for nests in (read.table.per_page, read.table.per_token) for nest in nests for name in nest.tensors}
     of_group = [field for field in of_worker if (field.cache, field.group.name) == (read.cache, group)]
     moved = {field.tensor: field for field in of_group if field.tensor in names}
     for name in names:
@@ -130,7 +130,7 @@ def _check_holds(plan: Plan, read: Read, decode_worker: int) -> None:
             raise PlanFormatError(f"{text}: it cannot be checked")
 
 
-def _want(read: Read, pair: Pair, prefill: TensorField, decode: TensorField) -> dict[str, Interval]:
+def _want(read: Read, pair: GroupPair, prefill: TensorField, decode: TensorField) -> dict[str, Interval]:
     shapes = [(field.size, field.tokens_per_row, sorted(field.ranges)) for field in (prefill, decode)]
     name, said = f"{decode.tensor!r} of {read.cache!r}", dict(read.holds)
     if shapes[0] != shapes[1] or decode.tokens_per_row not in (0, pair.rows):
@@ -147,7 +147,9 @@ def _common(one: Interval, other: Interval) -> Interval:
     return max(one[0], other[0]), min(one[1], other[1])
 
 
-def _sample(plan: Plan, decode_worker: int, read: Read, pair: Pair, request: Request, sample: Sample) -> SampledTokens:
+def _sample(
+    plan: Plan, decode_worker: int, read: Read, pair: GroupPair, request: Request, sample: Sample
+) -> SampledTokens:
     prefill = next(group for group in plan.prefill.groups if group.name == pair.prefill)
     decode = next(group for group in plan.decode.groups if group.name == pair.decode)
     shards = plan.prefill.workers[read.worker].shard, plan.decode.workers[decode_worker].shard

@@ -53,8 +53,8 @@ def page_axes(key: str, entry: Planes) -> PageAxes:
     inside = common_axes(entry.views)
     if every := tensor_axis(entry.views):
         with_tensors = sorted((*inside, every), key=lambda axis: -axis[2])
-        inside = tuple(with_tensors) if _filled(with_tensors) == entry.page else inside
-    unit = min((step for _, _, step in inside), default=entry.page)
+        inside = tuple(with_tensors) if _filled(with_tensors) == entry.page_bytes else inside
+    unit = min((step for _, _, step in inside), default=entry.page_bytes)
     return PageAxes(key, _outside(entry), entry.stride, inside, unit)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from kvplan.plan import expand, spans
 from kvplan.plan.layers import Layers, chosen
 from kvplan.plan.stage import StageImage, image
-from kvplan.plan.types import Ints, Pair, Plan, Read
+from kvplan.plan.types import GroupPair, Ints, Plan, Read
 from kvplan.runtime.errors import AddressError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.staging.copies import NestPlanes, by_planes
@@ -33,18 +33,18 @@ def image_parts(
     Raises BadRequestError if a page holds some of `layers` and also other layers; AddressError.
     """
     read = plan.reads[decode_worker][number]
-    pair, table = spans.pair_named(plan, read.pair), read.placed
+    pair, table = spans.pair_named(plan, read.groups), read.placed
     if not ends.most or not (table.pack if ends.packed else table.unpack):
         return ()
-    every = [[by_planes(nest) for nest in some] for some in (table.page, table.token)]
+    every = [[by_planes(nest) for nest in some] for some in (table.per_page, table.per_token)]
     nests = tuple([_of_layers(plan, decode_worker, read, nest, layers) for nest in some] for some in every)
     group = spans.group_named(plan.decode, pair.decode)
-    page_rows = spans.page_rows(group, pair.rows) if ends.packed and table.token else 0
+    page_rows = spans.page_rows(group, pair.rows) if ends.packed and table.per_token else 0
     return parts(pair, (number, read), nests, ends, page_rows)
 
 
 def parts(
-    pair: Pair,
+    pair: GroupPair,
     numbered: tuple[int, Read],
     nests: tuple[Sequence[NestPlanes], ...],
     ends: StagedEnds,

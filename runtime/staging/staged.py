@@ -18,7 +18,7 @@ import numpy as np
 from kvplan.plan import spans
 from kvplan.plan.blocks import Mask, chains
 from kvplan.plan.stage import StageImage
-from kvplan.plan.types import Ints, Pair, Read, Runs
+from kvplan.plan.types import GroupPair, Ints, Read, Runs
 from kvplan.runtime.errors import LimitedError
 from kvplan.runtime.memory.geometry import Geometry, Memory
 from kvplan.runtime.staging.buffers import ALIGNED, StageBuffers
@@ -63,7 +63,7 @@ class ImagePart:
 
     number: tuple[int, int]
     packed: bool
-    pair: Pair
+    pair: GroupPair
     read: Read
     image: StageImage
     imaged: Ints
@@ -83,7 +83,7 @@ class ImagePart:
         return int(whole.sum()) * self.program.page_bytes + tokens * self.program.token_bytes
 
     def whole(self, runs: Runs) -> Mask:
-        return spans.whole_pages(self.pair.page, self.read.table, runs)
+        return spans.whole_pages(self.pair.page_rows, self.read.table, runs)
 
     def copied(self, runs: Runs) -> Mask:
         """Return which runs belong to blocks whose image the wire copies whole: full pages, or prefill pages."""

@@ -46,7 +46,7 @@ class DemandRules:
         self._whole_from = whole_from_by(plan, self.reads)
         ratio = {group.name: group.ratio for group in plan.decode.groups}
         # The decode group of each pair, and its kernel blocks in a logical one.
-        self._groups = {pair.name: (pair.decode, ratio[pair.decode]) for pair in plan.pairs}
+        self._groups = {pair.name: (pair.decode, ratio[pair.decode]) for pair in plan.group_pairs}
 
     def demand(self, request: Request) -> Demand:
         """Return the demand of a checked request. Raises BadRequestError for tables that are too short."""
@@ -76,7 +76,7 @@ class DemandRules:
 
         Raises BadRequestError for decode tables that are too short.
         """
-        return self.demand(replace(request, prefill={pair.prefill: AnyBlock() for pair in self._plan.pairs}))
+        return self.demand(replace(request, prefill={pair.prefill: AnyBlock() for pair in self._plan.group_pairs}))
 
 
 def demand(plan: Plan, worker: int, request: Request) -> Demand:

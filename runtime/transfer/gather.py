@@ -112,7 +112,7 @@ def gather(link: PreparedLink, runs: Mapping[str, Runs], scratch: IndexScratch) 
     out = _Gathered(link, scratch)
     total, parts = 0, dict[object, tuple[Runs, Runs]]()
     for entry in link.entries:
-        key = entry.pair.name, not entry.read.table.token, not entry.read.table.page, entry.within
+        key = entry.pair.name, not entry.read.table.per_token, not entry.read.table.per_page, entry.within
         if key not in parts:
             parts[key] = _parts(entry, entry.own(runs[entry.pair.name]))
         pages, ragged = parts[key]
@@ -128,7 +128,7 @@ def _parts(entry: PreparedRead, of_pair: Runs) -> tuple[Runs, Runs]:
     """Return the runs of whole pages, and the others. Reads of a pair with the same kinds of tables share them."""
     if spans.is_whole(entry.read.table):
         return of_pair, NO_RUNS
-    whole = spans.whole_pages(entry.pair.page, entry.read.table, of_pair)
+    whole = spans.whole_pages(entry.pair.page_rows, entry.read.table, of_pair)
     pages, ragged = (of_pair, NO_RUNS) if whole.all() else (spans.pick(of_pair, whole), spans.pick(of_pair, ~whole))
     return pages, ragged
 

@@ -164,7 +164,7 @@ def _entry(plan: Plan, read: Read, table: Table, extents: tuple[MemoryExtent, Me
     every = page if len(page) else token[0].table
     blocks = int(sides[0].count[every[0, rows.P_PLANE]]), int(sides[1].count[every[0, rows.D_PLANE]])
     ordered = np.concatenate([page[join], page[~join]])
-    pair = spans.pair_named(plan, read.pair)
+    pair = spans.pair_named(plan, read.groups)
     sizes = (int(table[:, rows.BYTES].sum()) for table in (ordered, *(one.table for one in token)))
     page_bytes, token_bytes = next(sizes), sum(sizes)
     addresses = _addresses(ordered, sides)
@@ -177,7 +177,7 @@ def _of_pairs(entries: list[PreparedRead]) -> Iterator[PreparedRead]:
     alike: dict[object, list[PreparedRead]] = {}
     for entry in entries:
         table = entry.read.table
-        key = (entry.pair.name, entry.blocks, entry.within, not table.page, not table.token)
+        key = (entry.pair.name, entry.blocks, entry.within, not table.per_page, not table.per_token)
         alike.setdefault(key, []).append(entry)
     for same in alike.values():
         run_on = np.concatenate([entry.addresses[: entry.joinable] for entry in same])

@@ -14,7 +14,7 @@ from kvplan.plan import expand as rows
 from kvplan.plan import spans
 from kvplan.plan.blocks import Mask
 from kvplan.plan.layers import MOST_SETS, Layers
-from kvplan.plan.types import Interval, Ints, Pair, Read, Runs
+from kvplan.plan.types import GroupPair, Interval, Ints, Read, Runs
 from kvplan.runtime.errors import LimitedError, TransportError
 from kvplan.runtime.memory.geometry import Geometry
 from kvplan.runtime.ops import logs
@@ -51,7 +51,7 @@ class PreparedRead:
     """
 
     read: Read
-    pair: Pair
+    pair: GroupPair
     page: Ints
     token: tuple[rows.TokenRows, ...]
     addresses: Ints

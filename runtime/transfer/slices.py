@@ -27,7 +27,7 @@ def size(link: PreparedLink, runs: Mapping[str, Runs]) -> int:
         if spans.is_whole(entry.read.table):
             total += len(entry.own(runs[entry.pair.name]).count) * entry.page_bytes
             continue
-        key = entry.pair.name, not entry.read.table.page, entry.within
+        key = entry.pair.name, not entry.read.table.per_page, entry.within
         if key not in parts:
             parts[key] = _counts(entry, entry.own(runs[entry.pair.name]))
         pages, tokens = parts[key]
@@ -37,7 +37,7 @@ def size(link: PreparedLink, runs: Mapping[str, Runs]) -> int:
 
 def _counts(entry: PreparedRead, runs: Runs) -> tuple[int, int]:
     """Return how many runs are whole pages, and how many rows of tokens the others have."""
-    whole = spans.whole_pages(entry.pair.page, entry.read.table, runs)
+    whole = spans.whole_pages(entry.pair.page_rows, entry.read.table, runs)
     pages = int(np.count_nonzero(whole))
     tokens = 0 if pages == len(whole) else int(runs.count[~whole].sum())
     return pages, tokens
@@ -113,7 +113,7 @@ def _costs(link: PreparedLink, runs: Mapping[str, Runs]) -> dict[str, Ints]:
 
 
 def _cost(entry: PreparedRead, runs: Runs) -> Ints:
-    whole = spans.whole_pages(entry.pair.page, entry.read.table, runs)
+    whole = spans.whole_pages(entry.pair.page_rows, entry.read.table, runs)
     cost: Ints = np.where(whole, entry.page_bytes, runs.count * entry.token_bytes) * entry.moves(runs)
     return cost
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvplan.plan.digest import sealed
-from kvplan.plan.types import FORMAT, Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import FORMAT, Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 LAYERS = tuple(range(32))
 STATE_LAYERS = (1, 2, 4, 7, 11, 12, 16, 17, 19, 23)
@@ -70,9 +70,9 @@ def plan(
         side(f"tp={decode}", decode, (groups[1], *extra), kernels[1]),
     )
     page = kernels[0] if kernels[0] == kernels[1] else 0
-    pairs = [Pair("attention", "attention", "attention", page)]
+    pairs = [GroupPair("attention", "attention", "attention", page)]
     if with_state:
-        pairs.append(Pair("mamba.0"))
+        pairs.append(GroupPair("mamba.0"))
     reads = tuple(_reads(worker, prefill, decode, kernels, with_state) for worker in range(decode))
     notify = tuple(() for _ in range(decode))
     options = (("elect", "index"), ("strategy", "direct"))

@@ -91,7 +91,7 @@ def test_pages_that_no_request_fills_are_not_expanded(tmp_path: Path, monkeypatc
     monkeypatch.setattr(expand, "expand_tokens", counted)
     made = compiled(tmp_path, "tp=1,block=4096,order=LBNHC", "tp=1,block=4096")
     (read,) = made.plan.reads[0]
-    assert expand.size(read.table.page) == 4 * 4096 * 8
+    assert expand.size(read.table.per_page) == 4 * 4096 * 8
     # One row of tokens of one layer: all layers are identical.
     assert max(rows) == 8
 
@@ -99,7 +99,7 @@ def test_pages_that_no_request_fills_are_not_expanded(tmp_path: Path, monkeypatc
 def test_planes_of_one_side_are_counted_once(tmp_path: Path) -> None:
     made = compiled(tmp_path, "tp=1,order=LBHNC", "tp=1,order=BHLNC", layers=64)
     (read,) = made.plan.reads[0]
-    assert expand.size(read.table.page) == 64 * 8
+    assert expand.size(read.table.per_page) == 64 * 8
     assert spans_of(read.table, cost.ends_of(made.plan)(0, read)) == 8 * 1024 // 16
     assert made.facts.moves[0].descriptors == 64 * 8 * 1024 // 16
 

@@ -70,8 +70,8 @@ def test_split_is_added_to_tensors_with_the_axis() -> None:
     tensors = load().kind("mamba2").tensors
     assert [dict(t.split) for t in tensors.values()] == [
         {"head": "tp"},
-        {"group": "tp"},
-        {"group": "tp"},
+        {"bc_group": "tp"},
+        {"bc_group": "tp"},
         {"head": "tp"},
     ]
 

@@ -230,7 +230,7 @@ def test_requests_need_what_plans_move(library: Library, stem: str) -> None:
     moved = {store: sum(m.bytes for m in compiled.facts.moves if m.store == store) for store in ("tokens", "state")}
     tokens, states = totals(numbers(library, model))
     planes = compiled.plan.decode.workers[0].planes
-    padded = any(plane.page > sum(volume(view) for view in plane.views) for plane in planes)
+    padded = any(plane.page_bytes > sum(volume(view) for view in plane.views) for plane in planes)
     assert moved["state"] == states
     assert tokens < moved["tokens"] < tokens * 1.01 if padded else tokens == moved["tokens"]
 

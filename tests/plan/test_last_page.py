@@ -10,28 +10,30 @@ import pytest
 from kvplan.plan.last_page import DESCRIPTOR_BYTES, whole_from
 from kvplan.plan.match import MatchRule
 from kvplan.plan.request import Request, runs
-from kvplan.plan.types import Blocks, Group, Loop, Needs, Nest, PageRange, Pair, Table
+from kvplan.plan.types import Blocks, Group, GroupPair, Loop, Needs, Nest, PageRange, Table
 
 ROWS, ROW, HEADS = 16, 256, 8
 GROUP = Group("full", "tokens", tokens=ROWS, kernel=ROWS)
-PAIR = Pair("full", page=ROWS)
+PAIR = GroupPair("full", page_rows=ROWS)
 # Eight heads of a page, each with a row for every token; and rows with eight heads each.
 HEADS_FIRST = Table(
-    page=(Nest(("k",), bytes=HEADS * ROWS * ROW),),
-    token=(Nest(("k",), bytes=ROW, loops=(Loop("head", HEADS, (0, ROWS * ROW), (0, ROWS * ROW)),), token=(ROW, ROW)),),
+    per_page=(Nest(("k",), bytes=HEADS * ROWS * ROW),),
+    per_token=(
+        Nest(("k",), bytes=ROW, loops=(Loop("head", HEADS, (0, ROWS * ROW), (0, ROWS * ROW)),), token_step=(ROW, ROW)),
+    ),
 )
 TOKENS_FIRST = Table(
-    page=(Nest(("k",), bytes=HEADS * ROWS * ROW),),
-    token=(Nest(("k",), bytes=HEADS * ROW, token=(HEADS * ROW, HEADS * ROW)),),
+    per_page=(Nest(("k",), bytes=HEADS * ROWS * ROW),),
+    per_token=(Nest(("k",), bytes=HEADS * ROW, token_step=(HEADS * ROW, HEADS * ROW)),),
 )
 # The pages of both sides differ within a row: each of its tokens is a span.
 TURNED = Table(
-    page=(Nest(("k",), bytes=ROWS * ROW),),
-    token=(Nest(("k",), bytes=ROW, token=(ROW, 2 * ROW)),),
+    per_page=(Nest(("k",), bytes=ROWS * ROW),),
+    per_token=(Nest(("k",), bytes=ROW, token_step=(ROW, 2 * ROW)),),
 )
 
 
-def least(table: Table, pair: Pair = PAIR, group: Group = GROUP) -> int:
+def least(table: Table, pair: GroupPair = PAIR, group: Group = GROUP) -> int:
     return whole_from(pair, (group, group), [table])
 
 
@@ -51,7 +53,7 @@ def test_a_large_page_pays_once_the_bytes_that_nobody_asked_for_are_few() -> Non
     """Seven descriptors are saved: as long as 112 KiB take."""
     row = 4 * DESCRIPTOR_BYTES
     page = (Nest(("k",), bytes=HEADS * ROWS * row),)
-    token = (replace(HEADS_FIRST.token[0], bytes=row, token=(row, row)),)
+    token = (replace(HEADS_FIRST.per_token[0], bytes=row, token_step=(row, row)),)
     # One row that is missing has 8 times 64 KiB.
     assert least(Table(page, token)) == 0
     small = (replace(page[0], bytes=HEADS * ROWS * row // 16),)
@@ -61,14 +63,14 @@ def test_a_large_page_pays_once_the_bytes_that_nobody_asked_for_are_few() -> Non
 
 def test_tiles_are_as_many_spans_as_there_are() -> None:
     """A page of 16 rows in tiles of 4: of 9 rows three."""
-    tiled = replace(HEADS_FIRST.token[0], loops=(), hops=((4, 4 * ROW, 0),))
-    page = replace(HEADS_FIRST.page[0], bytes=ROWS * ROW)
+    tiled = replace(HEADS_FIRST.per_token[0], loops=(), hops=((4, 4 * ROW, 0),))
+    page = replace(HEADS_FIRST.per_page[0], bytes=ROWS * ROW)
     assert least(Table((page,), (tiled,))) == 5
     assert least(Table((replace(page, loops=(Loop("head", 2, (0, ROW), (0, ROW)),)),), (tiled,))) == 9
 
 
 @pytest.mark.parametrize("strange", [
-    {"pair": replace(PAIR, page=0)},
+    {"pair": replace(PAIR, page_rows=0)},
     {"group": replace(GROUP, ring=4 * ROWS)},
     {"group": replace(GROUP, shards=2, chunk=ROWS)},
     {"table": replace(HEADS_FIRST, unpack=(PageRange(bytes=HEADS * ROWS * ROW),))},

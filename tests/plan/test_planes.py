@@ -25,10 +25,10 @@ def test_blocks_in_two_memories_are_two_extents() -> None:
     """Every plane once by its number, in its first memory; then those with a second one, in their order, in that."""
     loops = (("layer", (4, 9), 1),)
     entries = (
-        Planes("a", first=0, loops=loops, page=8, memory="host+device"),
-        Planes("b", first=2, page=8),
-        Planes("c", first=3, page=8, memory="host"),
-        Planes("d", first=4, page=8, memory="device+host"),
+        Planes("a", first=0, loops=loops, page_bytes=8, memory="host+device"),
+        Planes("b", first=2, page_bytes=8),
+        Planes("c", first=3, page_bytes=8, memory="host"),
+        Planes("d", first=4, page_bytes=8, memory="device+host"),
     )
     worker = Worker(entries)
     assert [(plane.name, plane.memory) for plane in names.extents(worker)] == [

@@ -52,7 +52,7 @@ def test_copies_are_what_indexing_says(prefill: Shape, decode: Shape, tokens: tu
         wanted = demand(made, worker, request("r", tokens, *sides))
         found = []
         for read in made.reads[worker]:
-            copied = spans.copies(made, worker, read, wanted.runs[read.pair, 0])
+            copied = spans.copies(made, worker, read, wanted.runs[read.groups, 0])
             for p_plane, p_offset, d_plane, d_offset, size in copied.tolist():
                 found += [(read.worker, p_plane, p_offset + byte, d_plane, d_offset + byte) for byte in range(size)]
         assert len(found) == len(set(found))

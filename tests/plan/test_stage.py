@@ -32,7 +32,7 @@ def test_a_byte_is_found_in_its_row_and_nowhere_else() -> None:
 def test_an_extent_reaches_over_loops_and_rows_of_tokens() -> None:
     page = Nest(("k",), (0, 128), (0, 0), 64, (LAYERS, HEADS))
     assert (extent(page, 0), extent(page, 1)) == ((128, 704), (0, 128))
-    token = Nest(("k",), (0, 128), (0, 0), 64, (HEADS,), token=(1024, 128), hops=((8, 0, 32),))
+    token = Nest(("k",), (0, 128), (0, 0), 64, (HEADS,), token_step=(1024, 128), hops=((8, 0, 32),))
     assert (extent(token, 0, 16), extent(token, 1, 16)) == (
         (128, 128 + 512 + 15 * 1024 + 64),
         (0, 64 + 15 * 128 + 32 + 64),
@@ -42,7 +42,7 @@ def test_an_extent_reaches_over_loops_and_rows_of_tokens() -> None:
 def test_planes_and_bytes_of_a_nest_are_counted_over_its_loops() -> None:
     nest = Nest(("k",), (1, 128), (0, 0), 64, (LAYERS, HEADS))
     assert (planes(nest, 0), planes(nest, 1), moved_bytes(nest)) == ([1, 3, 5], [0, 1, 2], 384)
-    assert moved_bytes(Nest(("k",), bytes=64, token=(64, 64)), tokens=16) == 1024
+    assert moved_bytes(Nest(("k",), bytes=64, token_step=(64, 64)), tokens=16) == 1024
 
 
 def test_ranges_move_with_their_side_of_the_table() -> None:

@@ -90,18 +90,18 @@ def tables(change: Callable[[Table], Table]) -> Callable[[Plan], Plan]:
 
 
 def cut(table: Table) -> Table:
-    return Table(table.page, tuple(half for nest in table.token for half in halved(nest)))
+    return Table(table.per_page, tuple(half for nest in table.per_token for half in halved(nest)))
 
 
 def crossed(table: Table) -> Table:
     """Both halves of every span of a page, where the other one was."""
-    halves = [halved(nest) for nest in table.page]
+    halves = [halved(nest) for nest in table.per_page]
     pairs = [pair for one, other in halves for pair in ((one, other), (other, one))]
-    return Table(tuple(replace(a, decode=b.decode) for a, b in pairs), table.token)
+    return Table(tuple(replace(a, decode=b.decode) for a, b in pairs), table.per_token)
 
 
 def shorter(table: Table) -> Table:
-    return Table(tuple(replace(nest, bytes=nest.bytes // 2) for nest in table.page), table.token)
+    return Table(tuple(replace(nest, bytes=nest.bytes // 2) for nest in table.per_page), table.per_token)
 
 
 def of_others(found: Plan) -> Any:
@@ -152,8 +152,8 @@ def cases() -> dict[str, tuple[Files, Files]]:
         "KERNEL_BLOCKS": group(kernel=8, ratio=2),
         "TURNS": group(shards=2, chunk=16),
         "RING": group(ring=64),
-        "PAGE_BYTES": planes(lambda entry: replace(entry, page=entry.page + 512)),
-        "TOKEN_BYTES": planes(lambda entry: replace(entry, page=entry.page + 512)),
+        "PAGE_BYTES": planes(lambda entry: replace(entry, page_bytes=entry.page_bytes + 512)),
+        "TOKEN_BYTES": planes(lambda entry: replace(entry, page_bytes=entry.page_bytes + 512)),
         "BLOCK_STRIDE": planes(lambda entry: replace(entry, stride=entry.stride + 512)),
         "AXIS_ORDER": view(lambda one: replace(one, axes=one.axes[::-1])),
         "PLACE": view(lambda one: replace(one, offset=one.offset + 256)),
@@ -161,13 +161,13 @@ def cases() -> dict[str, tuple[Files, Files]]:
         "PLANES": planes(lambda entry: replace(entry, first=1)),
         "MEMORY": planes(lambda entry: replace(entry, memory="host")),
         "GROUP_PAIRS": edited(
-            lambda found: replace(found, digest="other", pairs=(replace(found.pairs[0], prefill="more"),)), twice
+            lambda plan: replace(plan, digest="o", group_pairs=(replace(plan.group_pairs[0], prefill="more"),)), twice
         ),
         "PAGE_COPIES": edited(
-            lambda found: replace(found, digest="other", pairs=(replace(found.pairs[0], page=0),))
+            lambda found: replace(found, digest="other", group_pairs=(replace(found.group_pairs[0], page_rows=0),))
         ),
         "NEEDS": edited(
-            lambda found: replace(found, digest="other", pairs=(replace(found.pairs[0], needs=Needs(keep=100)),))
+            lambda plan: replace(plan, digest="other", group_pairs=(replace(plan.group_pairs[0], needs=Needs(keep=9)),))
         ),
         "SPANS": edited(lambda found: tables(cut)(prefill()(found))),
         "DIGEST": edited(lambda found: replace(found, digest="other")),

@@ -77,8 +77,8 @@ def test_an_option_can_change_the_contract_alone() -> None:
 def test_a_single_moved_span_is_seen() -> None:
     old = plan("tp=4", "tp=2")
     read = old.reads[1][0]
-    nest = read.table.page[0]
-    table = Table((Nest(nest.tensors, nest.prefill, (0, 2), nest.bytes, nest.loops),), read.table.token)
+    nest = read.table.per_page[0]
+    table = Table((Nest(nest.tensors, nest.prefill, (0, 2), nest.bytes, nest.loops),), read.table.per_token)
     new = replace(old, digest="other", reads=(old.reads[0], (replace(read, table=table), *old.reads[1][1:])))
     (change,) = changes(old, new)
     assert (change.rule, change.subject.side, change.workers) == ("SPANS_CUT", "decode", "1")
@@ -97,12 +97,12 @@ def test_a_single_moved_span_is_seen() -> None:
 def test_spans_of_a_run_are_those_that_it_copies(model: str, prefill: str, decode: str) -> None:
     """Their number and bytes, not those of one of its tokens."""
     found = plan(prefill, decode, model)
-    pair, read = found.pairs[0], found.reads[0][0]
+    pair, read = found.group_pairs[0], found.reads[0][0]
     blocks = Blocks(0, np.arange(1))
     size = rule_of(found, pair).steps[0] * pair.rows
     run = rule_of(found, pair).runs((0, size), blocks, blocks)
     # Not whole pages, which go by the other table.
-    by_token = replace(read, table=replace(read.table, page=()))
+    by_token = replace(read, table=replace(read.table, per_page=()))
     sizes = copies(found, 0, by_token, run)[:, BYTES]
     said = next(
         str(fact.value).partition(", first at")[0]
@@ -158,7 +158,10 @@ def cost_of(before: Needs, after: Needs) -> tuple[str, float, float]:
     """The word of MOVED_BYTES if the needs of a pair change, and the tokens that move before and after."""
     of_one_token = 2 * 4 * 128 * 2 * 32
     old = plan("tp=4", "tp=2")
-    some = [replace(old, digest=str(needs), pairs=(replace(old.pairs[0], needs=needs),)) for needs in (before, after)]
+    some = [
+        replace(old, digest=str(needs), group_pairs=(replace(old.group_pairs[0], needs=needs),))
+        for needs in (before, after)
+    ]
     (cost,) = of("MOVED_BYTES", changes(*some))
     assert isinstance(cost.before, int)
     assert isinstance(cost.after, int)
@@ -217,7 +220,7 @@ def regrouped(old: Plan, tokens: int = 16) -> Plan:
         for worker in old.prefill.workers
     )
     side = replace(old.prefill, digest="other", groups=(group,), workers=workers)
-    return replace(old, digest="other", prefill=side, pairs=(replace(old.pairs[0], prefill="all"),))
+    return replace(old, digest="other", prefill=side, group_pairs=(replace(old.group_pairs[0], prefill="all"),))
 
 
 def test_other_blocks_are_told_where_groups_have_other_names_too() -> None:
@@ -238,7 +241,7 @@ def test_a_page_that_changes_on_one_side_is_told_where_its_cache_is_new_on_the_o
     without = tuple(replace(worker, planes=()) for worker in old.prefill.workers)
     before = replace(old, prefill=replace(old.prefill, digest="before", workers=without), reads=((), ()))
     larger = tuple(
-        replace(worker, planes=tuple(replace(entry, page=2 * entry.page) for entry in worker.planes))
+        replace(worker, planes=tuple(replace(entry, page_bytes=2 * entry.page_bytes) for entry in worker.planes))
         for worker in old.decode.workers
     )
     new = replace(old, digest="other", decode=replace(old.decode, digest="other", workers=larger))

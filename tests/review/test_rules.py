@@ -86,6 +86,6 @@ def test_a_stage_that_goes_is_more_descriptors() -> None:
     (unpacked,), (direct,) = before.facts.moves, after.facts.moves
     told = found["DESCRIPTORS"].before, found["DESCRIPTORS"].after
     assert told == (unpacked.staged[0].descriptors, direct.descriptors)
-    whole = before.plan.prefill.workers[0].planes[0].page
+    whole = before.plan.prefill.workers[0].planes[0].page_bytes
     staged = f"through a stage, {whole:,} B of each page in 32 KV cache tensors"
     assert (found["STAGES"].before, found["STAGES"].after) == (staged, "no stage")

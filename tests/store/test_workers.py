@@ -22,7 +22,7 @@ def in_memory(plan: Plan, role: str, memory: Memory, tables: Tables, keys: tuple
     """The blocks of a request where a worker of the stored side has them."""
     layout, found = stored_layout(plan, role, REVISION), list[StoredBlock]()
     planes = [memory.planes[plane.name] for plane in layout.planes]
-    for group, of_group in wanted(plan.pairs, role, layout, (0, END)).items():
+    for group, of_group in wanted(plan.group_pairs, role, layout, (0, END)).items():
         ids = blocks(tables[group]).ids
         for position, ranges in of_group.items():
             block = ids[0] if layout.is_state(group) else ids[position]

@@ -99,7 +99,7 @@ class LandingSpan:
     @property
     def close(self) -> bool:
         """Whether consecutive tokens adjoin on both sides, within a tile if there are tiles."""
-        return self.nest.token == (self.nest.bytes, self.nest.bytes)
+        return self.nest.token_step == (self.nest.bytes, self.nest.bytes)
 
     @property
     def joined(self) -> bool:
@@ -171,7 +171,7 @@ def pieces(plan: Plan, reader: int) -> tuple[LandingSpan, ...]:
     if not 0 <= reader < len(plan.reads):
         known = f"{plan.decode.key or 'the side'!r} has 0 to {len(plan.reads) - 1}"
         raise BadInput("S024", f"there is no decode worker {reader}, {known}", "give --worker one of these")
-    kinds = dict.fromkeys((read.pair, read.cache) for read in plan.reads[reader])
+    kinds = dict.fromkeys((read.groups, read.cache) for read in plan.reads[reader])
     return tuple(piece for kind in kinds for piece in _of_kind(plan, reader, kind))
 
 
@@ -242,9 +242,9 @@ def _first_shard(plan: Plan, there: Sequence[tuple[PageSpan, LandingSpan]]) -> l
 
 
 def _of_kind(plan: Plan, reader: int, kind: tuple[str, str]) -> list[LandingSpan]:
-    reads = [read for read in plan.reads[reader] if (read.pair, read.cache) == kind]
-    paged = all(read.table.page for read in reads)
-    nests = [(read, nest) for read in reads for nest in (read.placed.page if paged else read.placed.token)]
+    reads = [read for read in plan.reads[reader] if (read.groups, read.cache) == kind]
+    paged = all(read.table.per_page for read in reads)
+    nests = [(read, nest) for read in reads for nest in (read.placed.per_page if paged else read.placed.per_token)]
     return [_piece(plan, reader, read, nest, _letter(number)) for number, (read, nest) in enumerate(nests)]
 
 
@@ -253,7 +253,7 @@ def _piece(plan: Plan, reader: int, read: Read, nest: Nest, letter: str) -> Land
     found = [(axis, interval(worker, read, nest, axis, held)) for axis, held in read.holds]
     holds = tuple((axis, where) for axis, where in found if where)
     rows = _rows(entry(source, nest.prefill[0]), nest), _rows(entry(worker, nest.decode[0]), nest)
-    return LandingSpan(letter, reader, read, nest, holds, rows if nest.token else (0, 0))
+    return LandingSpan(letter, reader, read, nest, holds, rows if nest.token_step else (0, 0))
 
 
 def _letter(number: int) -> str:
@@ -272,9 +272,9 @@ def _rows(entry: Planes, nest: Nest) -> int:
 def _token_loops(piece: LandingSpan, end: int) -> list[PageLoop]:
     """Return the rows of a page as loops: one, plus one for every size of tile."""
     nest, rows = piece.nest, piece.rows[end]
-    if nest.token is None:
+    if nest.token_step is None:
         return []
     edges = [1, *sorted(hop[0] for hop in nest.hops if hop[0] < rows), rows]
-    far = [edge * nest.token[end] + sum(edge // hop[0] * hop[1 + end] for hop in nest.hops) for edge in edges]
+    far = [edge * nest.token_step[end] + sum(edge // hop[0] * hop[1 + end] for hop in nest.hops) for edge in edges]
     pairs = zip(edges, edges[1:], far, strict=False)
     return [PageLoop(TOKEN, -(-after // before), at) for before, after, at in pairs if after > before]

@@ -27,7 +27,7 @@ from kvplan.compiler.words import columns, many, part_name
 from kvplan.dsl.text.diagnostics import listed, ranges
 from kvplan.plan.match import MatchRule
 from kvplan.plan.spans import group_named
-from kvplan.plan.types import Blocks, Group, Pair, Plan
+from kvplan.plan.types import Blocks, Group, GroupPair, Plan
 
 SIDES = ("prefill", "decode")
 WIDTH = 92  # columns
@@ -45,7 +45,7 @@ def landing(plan: Plan, reader: int, width: int = WIDTH) -> list[str]:
     Bars and tables are at most `width` columns and a few more; sentences are not wrapped.
     """
     alike: dict[tuple[str, ...], list[Sequence[LandingSpan]]] = {}
-    for (_, cache), found in groupby(pieces(plan, reader), key=lambda piece: (piece.read.pair, piece.read.cache)):
+    for (_, cache), found in groupby(pieces(plan, reader), key=lambda piece: (piece.read.groups, piece.read.cache)):
         one = tuple(found)
         few = [_few_layers(piece) for piece in one]
         alike.setdefault((cache, *section(plan, few, width, name=False)), []).append(one)
@@ -115,13 +115,13 @@ def _planes(page: LandedPages, among: Sequence[LandedPages]) -> str:
 def _title(plan: Plan, ones: Sequence[Sequence[LandingSpan]]) -> list[str]:
     """Return the cache, the pairs of groups that look the same, their layers and spans."""
     first = ones[0][0]
-    names = [one[0].read.pair for one in ones]
+    names = [one[0].read.groups for one in ones]
     said = ", ".join(names) if len(names) <= MOST_NAMES else f"{names[0]} {LEFT_OUT} {names[-1]}, {len(names)} groups"
     others = "" if names == [first.read.cache] else f" ({said})"
     layers = sorted({len({layer for piece in one for layer in piece.read.layers}) for one in ones})
     counts = sorted({sum(piece.spans for piece in one) for one in ones})
     parts = ", ".join(f"{piece.letter} {piece.spans:,}" for piece in ones[0])
-    tokens = next(pair.page * pair.rows for pair in plan.pairs if pair.name == first.read.pair)
+    tokens = next(pair.page_rows * pair.rows for pair in plan.group_pairs if pair.name == first.read.groups)
     of = (
         f" of each group; {names[0]} is drawn"
         if len(ones) > 1
@@ -139,7 +139,7 @@ def _from_to(counts: Sequence[int], what: str) -> str:
 
 
 def _unit(piece: LandingSpan, tokens: int) -> str:
-    if piece.nest.token is None:
+    if piece.nest.token_step is None:
         return f"a block of {many(tokens, 'token')}" if tokens else "a state"
     return "a run of tokens" if piece.close else "a token"
 
@@ -162,7 +162,7 @@ def _cuts(found: Sequence[LandingSpan]) -> list[str]:
         for index, loop in enumerate(piece.nest.loops):
             text = f"x {many(loop.count, loop.axis)}: {_both(piece, index)}"
             said.setdefault(text, []).append(piece.letter)
-        if piece.nest.token:
+        if piece.nest.token_step:
             said.setdefault(_tokens(piece), []).append(piece.letter)
     return [
         line
@@ -194,7 +194,7 @@ def _continuation(piece: LandingSpan, index: int, side: int) -> str:
 
 
 def _tokens(piece: LandingSpan) -> str:
-    places = [f"{word} every {far:,} B" for word, far in zip(SIDES, piece.nest.token or (), strict=True)]
+    places = [f"{word} every {far:,} B" for word, far in zip(SIDES, piece.nest.token_step or (), strict=True)]
     tiles = f", further after every {' and '.join(str(hop[0]) for hop in piece.nest.hops)}" if piece.nest.hops else ""
     end = "a run of tokens is one span" if piece.close else "a span a token"
     return f"token after token: {'; '.join(places)}{tiles}: {end}"
@@ -203,7 +203,7 @@ def _tokens(piece: LandingSpan) -> str:
 def _runs(plan: Plan, found: Sequence[LandingSpan]) -> list[str]:
     """Say which turns of the tokens workers have, if they take turns, and where runs of tokens end."""
     first = found[0]
-    pair = next(pair for pair in plan.pairs if pair.name == first.read.pair)
+    pair = next(pair for pair in plan.group_pairs if pair.name == first.read.groups)
     sides = (plan.prefill, plan.decode)
     groups = group_named(plan.prefill, pair.prefill), group_named(plan.decode, pair.decode)
     theirs, ours = (sides[end].workers[worker_of(first, end)].shard for end in (PREFILL, DECODE))
@@ -213,7 +213,11 @@ def _runs(plan: Plan, found: Sequence[LandingSpan]) -> list[str]:
         if groups[end].shards > 1
         for worker in sorted({worker_of(piece, end) for piece in found})[:MOST_NAMES]
     ]
-    return [*_shared(plan, found), *turns, *([] if first.nest.token is None else _ends(pair, groups, (theirs, ours)))]
+    return [
+        *_shared(plan, found),
+        *turns,
+        *([] if first.nest.token_step is None else _ends(pair, groups, (theirs, ours))),
+    ]
 
 
 def _shared(plan: Plan, found: Sequence[LandingSpan]) -> list[str]:
@@ -232,7 +236,7 @@ def _turns(each: Group, shard: int) -> str:
     return ", ".join(ranges(range(start, start + each.chunk)) for start in starts) + f", {LEFT_OUT}"
 
 
-def _ends(pair: Pair, groups: tuple[Group, Group], shards: tuple[int, int]) -> list[str]:
+def _ends(pair: GroupPair, groups: tuple[Group, Group], shards: tuple[int, int]) -> list[str]:
     """Return the lengths of runs from token 0, if all tokens were needed, until they repeat."""
     sizes = [size * each.shards for each in groups for size in (each.kernel, each.chunk)]
     again = math.lcm(*sizes)

@@ -51,12 +51,12 @@ def picture(plan: Plan, facts: PlanCost) -> Plain:
 
 
 def _read(plan: Plan, reader: int, read: Read, tables: dict[tuple[Nest, ...], int], ends: TableEnds) -> Plain:
-    alike = [other for other in plan.reads[reader] if (other.pair, other.cache) == (read.pair, read.cache)]
-    nests = read.table.page if all(other.table.page for other in alike) else read.table.token
+    alike = [other for other in plan.reads[reader] if (other.groups, other.cache) == (read.groups, read.cache)]
+    nests = read.table.per_page if all(other.table.per_page for other in alike) else read.table.per_token
     descriptors, moved = table_cost(read.table, ends)
     return {
         "worker": read.worker,
-        "pair": read.pair,
+        "pair": read.groups,
         "cache": read.cache,
         "layers": ranges(read.layers),
         "holds": {axis: list(where) for axis, where in read.holds},
@@ -74,7 +74,7 @@ def _nest(nest: Nest) -> Plain:
         "at": [list(nest.prefill), list(nest.decode)],
         "bytes": nest.bytes,
         "loops": [[loop.axis, loop.count, list(loop.prefill), list(loop.decode)] for loop in nest.loops],
-        "token": list(nest.token) if nest.token else None,
+        "token": list(nest.token_step) if nest.token_step else None,
         "hops": [list(hop) for hop in nest.hops],
     }
 
@@ -94,7 +94,7 @@ def _side(side: Side, colours: Mapping[str, Colours]) -> Plain:
 
 
 def _group(side: Side, group: Group) -> Plain:
-    overlays = [other.name for other in side.groups if other.overlays(group)]
+    overlays = [name for name in side.sharing(group) if name != group.name]
     return {key: value for key, value in asdict(group).items() if key not in ("arena", "table")} | {
         "overlays": overlays
     }

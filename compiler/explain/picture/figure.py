@@ -55,13 +55,13 @@ def figure(plan: Plan, reader: int = 0) -> str:
     every = pieces(plan, reader)
     if not every:
         raise BadInput("S024", f"decode worker {reader} reads nothing", "give --worker of one that does")
-    met = [piece for piece in every if piece.read.pair == every[0].read.pair]
+    met = [piece for piece in every if piece.read.groups == every[0].read.groups]
     layer = _first(plan, met).layer
     sides = [_pages(plan, met, layer, side) for side in (PREFILL, DECODE)]
     most = max((page.map.bytes for pages in sides for page in pages), default=1)
     columns = [_column(pages, side, most) for side, pages in enumerate(sides)]
     bottom = max(end for _, ends in columns for end in ends)
-    title = _title(plan, reader, every[0].read.pair)
+    title = _title(plan, reader, every[0].read.groups)
     legend, height = _legend(sides, bottom + 26)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
@@ -90,7 +90,7 @@ def _sides(plan: Plan) -> list[tuple[int, str, Side]]:
 
 
 def _title(plan: Plan, reader: int, pair: str) -> str:
-    group = f", {pair}" if len(plan.pairs) > 1 else ""
+    group = f", {pair}" if len(plan.group_pairs) > 1 else ""
     return f"{plan.title}{group}: what decode worker {reader} reads, a page of a layer, bytes to scale"
 
 

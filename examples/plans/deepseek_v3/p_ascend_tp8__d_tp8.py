@@ -36,55 +36,55 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, PageRange, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, PageRange, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
-        (Read(worker=0, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=0, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 1
-        (Read(worker=1, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=1, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 2
-        (Read(worker=2, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=2, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 3
-        (Read(worker=3, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=3, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 4
-        (Read(worker=4, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=4, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 5
-        (Read(worker=5, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=5, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 6
-        (Read(worker=6, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=6, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 7
-        (Read(worker=7, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=7, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
     )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side. A staged read moves ranges of
-# pages whole: of prefill pages, from which decode copies (`unpack`), or of decode pages, into which prefill copies
-# (`pack`).
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side. A staged read moves ranges of pages
+# whole: of prefill pages, from which decode copies (`unpack`), or of decode pages, into which prefill copies (`pack`).
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
-ATTENTION = Table(token=(
-    Nest(("latent",), bytes=1024, loops=EACH_61_LAYERS, token=(1024, 1152)),
-    Nest(("rope",), prefill=(61, 0), decode=(0, 1024), bytes=128, loops=EACH_61_LAYERS, token=(128, 1152)),
+ATTENTION = Table(per_token=(
+    Nest(("latent",), bytes=1024, loops=EACH_61_LAYERS, token_step=(1024, 1152)),
+    Nest(("rope",), prefill=(61, 0), decode=(0, 1024), bytes=128, loops=EACH_61_LAYERS, token_step=(128, 1152)),
 ), unpack=(PageRange(plane=61, bytes=16_384, planes=61), PageRange(bytes=131_072, planes=61)), pack=(
     PageRange(bytes=18_432, planes=61),
 ))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 128 of block t // 128 of prefill, at t % 16 of block t // 16 of decode; runs end at
 #   multiples of 16.
-PAIRS = (Pair("attention"),)
+GROUP_PAIRS = (GroupPair("attention"),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
-    return Side(key="engine=ascend,tp=8", digest="f57e0df635026c03566862c280bf02f2", groups=(
+    return Side(key="engine=ascend,tp=8", digest="6f204a18e6e1df6876a44b914e8f9c80", groups=(
         Group("attention", "tokens", tokens=128, kernel=128),
     ), workers=(
         Worker(PREFILL_PLANES),
@@ -98,7 +98,7 @@ def prefill() -> Side:
     ))
 
 def decode() -> Side:
-    return Side(key="tp=8", digest="8e5bcedf2e7580003925304d7e7738af", groups=(
+    return Side(key="tp=8", digest="d2bc1fdf02d6548e75eb116ebce0d7a8", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(DECODE_PLANES),
@@ -112,24 +112,24 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 # `part`: an allocation of a cache that has several.
 PREFILL_PLANES = (
     Planes(
-        "attention", part="latent", loops=(("layer", tuple(range(61)), 1),), page=131_072,
+        "attention", part="latent", loops=(("layer", tuple(range(61)), 1),), page_bytes=131_072,
         views=(View("latent", "bf16", axes=(("token", 128, 1024), ("dim", 512, 2))),),
     ),
     Planes(
-        "attention", part="rope", first=61, loops=(("layer", tuple(range(61)), 1),), page=16_384,
+        "attention", part="rope", first=61, loops=(("layer", tuple(range(61)), 1),), page_bytes=16_384,
         views=(View("rope", "bf16", axes=(("token", 128, 128), ("turn", 64, 2))),),
     ),
 )
-DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
+DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page_bytes=18_432, views=(
     View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),
     View("rope", "bf16", offset=1024, axes=(("token", 16, 1152), ("turn", 64, 2))),
 )),)
 
-PLAN = Plan(format=2, title="DeepSeek-V3", model="deepseek-v3", model_digest="274f4f09cbd5aa1458294b67f412a7fc",
-            digest="0b098a37d516b1ee7981074f8d7a5f85", options=(("elect", "one"), ("strategy", "auto")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
+PLAN = Plan(format=3, title="DeepSeek-V3", model="deepseek-v3", model_digest="274f4f09cbd5aa1458294b67f412a7fc",
+            digest="7408b323944c4b4539d34c76f6d0744b", options=(("elect", "one"), ("strategy", "auto")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads())

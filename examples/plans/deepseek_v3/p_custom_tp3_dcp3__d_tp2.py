@@ -31,64 +31,65 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         READS_0_1,  # decode worker 0
         READS_0_1,  # decode worker 1
     )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
-ATTENTION = Table(token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_61_LAYERS, token=(1152, 1152)),))
+ATTENTION = Table(per_token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_61_LAYERS, token_step=(1152, 1152)),))
 READS_0_1 = (
-    Read(worker=0, pair="attention", layers=tuple(range(61)), table=ATTENTION),
-    Read(worker=1, pair="attention", layers=tuple(range(61)), table=ATTENTION),
-    Read(worker=2, pair="attention", layers=tuple(range(61)), table=ATTENTION),
+    Read(worker=0, groups="attention", layers=tuple(range(61)), table=ATTENTION),
+    Read(worker=1, groups="attention", layers=tuple(range(61)), table=ATTENTION),
+    Read(worker=2, groups="attention", layers=tuple(range(61)), table=ATTENTION),
 )
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t on shard t // 24 % 3 as u = t // 72 * 24 + t % 24, at u % 16 of block u // 16 of prefill, at t % 32
 #   of block t // 32 of decode; runs end at multiples of 24 and 32 and where a kernel block of a shard ends.
-PAIRS = (Pair("attention"),)
+GROUP_PAIRS = (GroupPair("attention"),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
     return Side(
-        key="engine=custom,tp=3,dcp=3,interleave=24", digest="0ea956825846e39113657bbb80ca0e2e",
+        key="engine=custom,tp=3,dcp=3,interleave=24", digest="9819d76a1698866c93d11b9625d4aaf6",
         groups=(Group("attention", "tokens", tokens=16, kernel=16, shards=3, chunk=24),),
         workers=(Worker(PREFILL_PLANES), Worker(PREFILL_PLANES, shard=1), Worker(PREFILL_PLANES, shard=2)),
     )
 
 def decode() -> Side:
     return Side(
-        key="tp=2,block=32", digest="70759f26d41f1386ae9e9f2fbb904dd4",
+        key="tp=2,block=32", digest="ff8594a36e63faf259f5de30ed264592",
         groups=(Group("attention", "tokens", tokens=32, kernel=32),),
         workers=(Worker(DECODE_PLANES), Worker(DECODE_PLANES)),
     )
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
-PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
+PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page_bytes=18_432, views=(
     View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),
     View("rope", "bf16", offset=1024, axes=(("token", 16, 1152), ("turn", 64, 2))),
 )),)
-DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=36_864, views=(
+DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page_bytes=36_864, views=(
     View("latent", "bf16", axes=(("token", 32, 1152), ("dim", 512, 2))),
     View("rope", "bf16", offset=1024, axes=(("token", 32, 1152), ("turn", 64, 2))),
 )),)
 
-PLAN = Plan(format=2, title="DeepSeek-V3", model="deepseek-v3", model_digest="274f4f09cbd5aa1458294b67f412a7fc",
-            digest="fe3f946516a0f2b8e05e7ce66b3c40cc", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
+PLAN = Plan(format=3, title="DeepSeek-V3", model="deepseek-v3", model_digest="274f4f09cbd5aa1458294b67f412a7fc",
+            digest="2b8be06a1651bebb93846e6a66bcbccf", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads())

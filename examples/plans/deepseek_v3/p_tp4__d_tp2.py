@@ -26,63 +26,64 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
-        (Read(worker=0, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=0, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 1
-        (Read(worker=2, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=2, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
     )
 
 # The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,), (3,))
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
-    page=(Nest(("latent", "scale", "rope"), bytes=10_496, loops=EACH_61_LAYERS),),
-    token=(Nest(("latent", "scale", "rope"), bytes=656, loops=EACH_61_LAYERS, token=(656, 656)),),
+    per_page=(Nest(("latent", "scale", "rope"), bytes=10_496, loops=EACH_61_LAYERS),),
+    per_token=(Nest(("latent", "scale", "rope"), bytes=656, loops=EACH_61_LAYERS, token_step=(656, 656)),),
 )
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
-PAIRS = (Pair("attention", page=16),)
+GROUP_PAIRS = (GroupPair("attention", page_rows=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
     return Side(
-        key="tp=4,kv_dtype=fp8_ds_mla", digest="1ddff2d17b27dc41578eb85e6f268589",
+        key="tp=4,kv_dtype=fp8_ds_mla", digest="a0a62516c9160a51f2b06ccd00ec7f84",
         groups=(Group("attention", "tokens", tokens=16, kernel=16),),
         workers=(Worker(PLANES), Worker(PLANES), Worker(PLANES), Worker(PLANES)),
     )
 
 def decode() -> Side:
     return Side(
-        key="tp=2,kv_dtype=fp8_ds_mla", digest="1a62a40c3f7c1ffc25826d758b856977",
+        key="tp=2,kv_dtype=fp8_ds_mla", digest="0b10856bc37faf4459ff49e0d65ae798",
         groups=(Group("attention", "tokens", tokens=16, kernel=16),),
         workers=(Worker(PLANES), Worker(PLANES)),
     )
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
-PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=10_496, views=(
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
+PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page_bytes=10_496, views=(
     View("latent", "fp8", axes=(("token", 16, 656), ("dim", 512, 1))),
     View("scale", "f32", offset=512, axes=(("token", 16, 656), ("tile", 4, 4))),
     View("rope", "bf16", offset=528, axes=(("token", 16, 656), ("turn", 64, 2))),
 )),)
 
-PLAN = Plan(format=2, title="DeepSeek-V3", model="deepseek-v3", model_digest="743ab81399753bd989a6fcfd4dda796a",
-            digest="f251431c3e4e3427623869384d5a2d0f", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads(), notify=NOTIFY)
+PLAN = Plan(format=3, title="DeepSeek-V3", model="deepseek-v3", model_digest="743ab81399753bd989a6fcfd4dda796a",
+            digest="a8239e1f12920016f2243fc30c801256", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads(), notify=NOTIFY)

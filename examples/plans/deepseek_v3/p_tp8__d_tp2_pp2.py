@@ -29,51 +29,52 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
-        (Read(worker=0, pair="attention", layers=tuple(range(31)), table=ATTENTION_OF_31_LAYERS),),
+        (Read(worker=0, groups="attention", layers=tuple(range(31)), table=ATTENTION_OF_31_LAYERS),),
         # decode worker 1
-        (Read(worker=2, pair="attention", layers=tuple(range(31)), table=ATTENTION_OF_31_LAYERS),),
+        (Read(worker=2, groups="attention", layers=tuple(range(31)), table=ATTENTION_OF_31_LAYERS),),
         # decode worker 2
-        (Read(worker=4, pair="attention", layers=tuple(range(31, 61)), table=ATTENTION_OF_30_LAYERS, first=(31, 0)),),
+        (Read(worker=4, groups="attention", layers=tuple(range(31, 61)), table=ATTENTION_OF_30_LAYERS, first=(31, 0)),),
         # decode worker 3
-        (Read(worker=6, pair="attention", layers=tuple(range(31, 61)), table=ATTENTION_OF_30_LAYERS, first=(31, 0)),),
+        (Read(worker=6, groups="attention", layers=tuple(range(31, 61)), table=ATTENTION_OF_30_LAYERS, first=(31, 0)),),
     )
 
 # The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,), (3,), (5,), (7,))
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_31_LAYERS = (Loop("layer", count=31, prefill=(1, 0), decode=(1, 0)),)
 EACH_30_LAYERS = (Loop("layer", count=30, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION_OF_31_LAYERS = Table(
-    page=(Nest(("latent", "rope"), bytes=18_432, loops=EACH_31_LAYERS),),
-    token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_31_LAYERS, token=(1152, 1152)),),
+    per_page=(Nest(("latent", "rope"), bytes=18_432, loops=EACH_31_LAYERS),),
+    per_token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_31_LAYERS, token_step=(1152, 1152)),),
 )
 ATTENTION_OF_30_LAYERS = Table(
-    page=(Nest(("latent", "rope"), bytes=18_432, loops=EACH_30_LAYERS),),
-    token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_30_LAYERS, token=(1152, 1152)),),
+    per_page=(Nest(("latent", "rope"), bytes=18_432, loops=EACH_30_LAYERS),),
+    per_token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_30_LAYERS, token_step=(1152, 1152)),),
 )
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
-PAIRS = (Pair("attention", page=16),)
+GROUP_PAIRS = (GroupPair("attention", page_rows=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
-    return Side(key="tp=8", digest="8e5bcedf2e7580003925304d7e7738af", groups=(
+    return Side(key="tp=8", digest="d2bc1fdf02d6548e75eb116ebce0d7a8", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(PREFILL_PLANES),
@@ -87,7 +88,7 @@ def prefill() -> Side:
     ))
 
 def decode() -> Side:
-    return Side(key="tp=2,pp=2", digest="29fb0694ec2f8642820e9e4a460ac93f", groups=(
+    return Side(key="tp=2,pp=2", digest="471af8ef396f83bbf902c78327f7fc85", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(DECODE_0_1_PLANES),
@@ -97,17 +98,19 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 ATTENTION_VIEWS = (
     View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),
     View("rope", "bf16", offset=1024, axes=(("token", 16, 1152), ("turn", 64, 2))),
 )
-PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=ATTENTION_VIEWS),)
-DECODE_0_1_PLANES = (Planes("attention", loops=(("layer", tuple(range(31)), 1),), page=18_432, views=ATTENTION_VIEWS),)
-DECODE_2_3_PLANES = (Planes("attention", loops=(("layer", tuple(range(31, 61)), 1),), page=18_432,
+PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page_bytes=18_432,
+                         views=ATTENTION_VIEWS),)
+DECODE_0_1_PLANES = (Planes("attention", loops=(("layer", tuple(range(31)), 1),), page_bytes=18_432,
+                            views=ATTENTION_VIEWS),)
+DECODE_2_3_PLANES = (Planes("attention", loops=(("layer", tuple(range(31, 61)), 1),), page_bytes=18_432,
                             views=ATTENTION_VIEWS),)
 
-PLAN = Plan(format=2, title="DeepSeek-V3", model="deepseek-v3", model_digest="274f4f09cbd5aa1458294b67f412a7fc",
-            digest="ce93758c652f358898953583afb7a2b8", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads(), notify=NOTIFY)
+PLAN = Plan(format=3, title="DeepSeek-V3", model="deepseek-v3", model_digest="274f4f09cbd5aa1458294b67f412a7fc",
+            digest="8d98fe0a9daa81d166abc2a0b4bb1179", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads(), notify=NOTIFY)

@@ -27,52 +27,53 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
-        (Read(worker=0, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=0, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 1
-        (Read(worker=1, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=1, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 2
-        (Read(worker=2, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=2, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 3
-        (Read(worker=3, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=3, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 4
-        (Read(worker=4, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=4, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 5
-        (Read(worker=5, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=5, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 6
-        (Read(worker=6, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=6, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
         # decode worker 7
-        (Read(worker=7, pair="attention", layers=tuple(range(61)), table=ATTENTION),),
+        (Read(worker=7, groups="attention", layers=tuple(range(61)), table=ATTENTION),),
     )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
-    page=(Nest(("latent", "rope"), bytes=18_432, loops=EACH_61_LAYERS),),
-    token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_61_LAYERS, token=(1152, 1152)),),
+    per_page=(Nest(("latent", "rope"), bytes=18_432, loops=EACH_61_LAYERS),),
+    per_token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_61_LAYERS, token_step=(1152, 1152)),),
 )
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 of prefill, on shard t // 16 % 8 as u = t // 128 * 16 + t % 16, at u %
 #   16 of block u // 16 of decode; runs end at multiples of 16.
-PAIRS = (Pair("attention", page=16),)
+GROUP_PAIRS = (GroupPair("attention", page_rows=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
-    return Side(key="tp=8", digest="8e5bcedf2e7580003925304d7e7738af", groups=(
+    return Side(key="tp=8", digest="d2bc1fdf02d6548e75eb116ebce0d7a8", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(PLANES),
@@ -86,7 +87,7 @@ def prefill() -> Side:
     ))
 
 def decode() -> Side:
-    return Side(key="tp=8,dcp=8", digest="c79eeb95e35239b800f10e948452ba45", groups=(
+    return Side(key="tp=8,dcp=8", digest="a6fc304adf350a07bb0bb6ac00622c19", groups=(
         Group("attention", "tokens", tokens=16, kernel=16, shards=8, chunk=16),
     ), workers=(
         Worker(PLANES),
@@ -100,13 +101,13 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
-PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
+PLANES = (Planes("attention", loops=(("layer", tuple(range(61)), 1),), page_bytes=18_432, views=(
     View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),
     View("rope", "bf16", offset=1024, axes=(("token", 16, 1152), ("turn", 64, 2))),
 )),)
 
-PLAN = Plan(format=2, title="DeepSeek-V3", model="deepseek-v3", model_digest="274f4f09cbd5aa1458294b67f412a7fc",
-            digest="6726a21bcc01868e9080d8324c20029e", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
+PLAN = Plan(format=3, title="DeepSeek-V3", model="deepseek-v3", model_digest="274f4f09cbd5aa1458294b67f412a7fc",
+            digest="32ee8c85b289a1f1591288fc8fb43849", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads())

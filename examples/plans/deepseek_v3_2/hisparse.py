@@ -38,72 +38,72 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=0, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+            Read(worker=0, groups="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=0, groups="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
         ),
         (  # decode worker 1
-            Read(worker=1, pair="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=1, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+            Read(worker=1, groups="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=1, groups="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
         ),
         (  # decode worker 2
-            Read(worker=2, pair="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=2, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+            Read(worker=2, groups="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=2, groups="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
         ),
         (  # decode worker 3
-            Read(worker=3, pair="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=3, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+            Read(worker=3, groups="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=3, groups="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
         ),
         (  # decode worker 4
-            Read(worker=4, pair="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=4, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+            Read(worker=4, groups="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=4, groups="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
         ),
         (  # decode worker 5
-            Read(worker=5, pair="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=5, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+            Read(worker=5, groups="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=5, groups="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
         ),
         (  # decode worker 6
-            Read(worker=6, pair="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=6, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+            Read(worker=6, groups="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=6, groups="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
         ),
         (  # decode worker 7
-            Read(worker=7, pair="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=7, pair="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
+            Read(worker=7, groups="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=7, groups="indexer", layers=tuple(range(61)), table=INDEXER, first=(61, 61)),
         ),
     )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
-    page=(Nest(("latent", "rope"), bytes=73_728, loops=EACH_61_LAYERS),),
-    token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_61_LAYERS, token=(1152, 1152)),),
+    per_page=(Nest(("latent", "rope"), bytes=73_728, loops=EACH_61_LAYERS),),
+    per_token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_61_LAYERS, token_step=(1152, 1152)),),
 )
-INDEXER = Table(page=(Nest(("k", "scale"), bytes=8448, loops=EACH_61_LAYERS),), token=(
-    Nest(("k",), bytes=128, loops=EACH_61_LAYERS, token=(128, 128)),
-    Nest(("scale",), prefill=(0, 8192), decode=(0, 8192), bytes=4, loops=EACH_61_LAYERS, token=(4, 4)),
+INDEXER = Table(per_page=(Nest(("k", "scale"), bytes=8448, loops=EACH_61_LAYERS),), per_token=(
+    Nest(("k",), bytes=128, loops=EACH_61_LAYERS, token_step=(128, 128)),
+    Nest(("scale",), prefill=(0, 8192), decode=(0, 8192), bytes=4, loops=EACH_61_LAYERS, token_step=(4, 4)),
 ))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention, indexer: token t at t % 64 of block t // 64 on both sides; runs end at multiples of 64.
-PAIRS = (Pair("attention", page=64), Pair("indexer", page=64))
+GROUP_PAIRS = (GroupPair("attention", page_rows=64), GroupPair("indexer", page_rows=64))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
-# Groups of one `arena` share memory, in which a block is of one group at a time.
 def prefill() -> Side:
-    return Side(key="engine=sglang,tp=8,block=64", digest="416936eab7759f120016269265ce3d1a", groups=(
+    return Side(key="engine=sglang,tp=8,block=64", digest="4a33e8276af6e36a8aca050d2ce7be06", groups=(
         Group("attention", "tokens", tokens=64, kernel=64),
         Group("indexer", "tokens", tokens=64, kernel=64, arena=1),
     ), workers=(
@@ -118,7 +118,7 @@ def prefill() -> Side:
     ))
 
 def decode() -> Side:
-    return Side(key="engine=sglang,tp=8,block=64,hisparse=true", digest="1887312e7409a217181615ca728d6730", groups=(
+    return Side(key="engine=sglang,tp=8,block=64,hisparse=true", digest="f04dc42121cb7c55dbb90a8321ced0f1", groups=(
         Group("attention", "tokens", tokens=64, kernel=64),
         Group("indexer", "tokens", tokens=64, kernel=64, arena=1),
     ), workers=(
@@ -133,27 +133,28 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 ATTENTION_VIEWS = (
     View("latent", "bf16", axes=(("token", 64, 1152), ("dim", 512, 2))),
     View("rope", "bf16", offset=1024, axes=(("token", 64, 1152), ("turn", 64, 2))),
 )
 PREFILL_PLANES = (
-    Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=73_728, views=ATTENTION_VIEWS),
-    Planes("indexer", first=61, loops=(("layer", tuple(range(61)), 1),), page=8448, views=(
+    Planes("attention", loops=(("layer", tuple(range(61)), 1),), page_bytes=73_728, views=ATTENTION_VIEWS),
+    Planes("indexer", first=61, loops=(("layer", tuple(range(61)), 1),), page_bytes=8448, views=(
         View("k", "fp8", axes=(("token", 64, 128), ("dim", 128, 1))),
         View("scale", "f32", offset=8192, axes=(("token", 64, 4), ("tile", 1, 4))),
     )),
 )
 DECODE_PLANES = (
-    Planes("attention", loops=(("layer", tuple(range(61)), 1),), page=73_728, memory="host", views=ATTENTION_VIEWS),
-    Planes("indexer", first=61, loops=(("layer", tuple(range(61)), 1),), page=8448, views=(
+    Planes("attention", loops=(("layer", tuple(range(61)), 1),), page_bytes=73_728, memory="host",
+           views=ATTENTION_VIEWS),
+    Planes("indexer", first=61, loops=(("layer", tuple(range(61)), 1),), page_bytes=8448, views=(
         View("k", "fp8", axes=(("token", 64, 128), ("dim", 128, 1))),
         View("scale", "f32", offset=8192, axes=(("token", 64, 4), ("tile", 1, 4))),
     )),
 )
 
-PLAN = Plan(format=2, title="DeepSeek-V3.2", model="deepseek-v3.2", model_digest="76c225eb4c8d01816132c79c94cc1dfe",
-            digest="02a465675358bf46c07582c3ed6c589b", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
+PLAN = Plan(format=3, title="DeepSeek-V3.2", model="deepseek-v3.2", model_digest="76c225eb4c8d01816132c79c94cc1dfe",
+            digest="646119afc346806efbd1f73b159c93da", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads())

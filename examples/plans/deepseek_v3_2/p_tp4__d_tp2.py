@@ -33,21 +33,22 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention+indexer", cache="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=0, pair="attention+indexer", cache="indexer", layers=tuple(range(61)), table=INDEXER,
+            Read(worker=0, groups="attention+indexer", cache="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=0, groups="attention+indexer", cache="indexer", layers=tuple(range(61)), table=INDEXER,
                  first=(61, 61)),
         ),
         (  # decode worker 1
-            Read(worker=2, pair="attention+indexer", cache="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=2, pair="attention+indexer", cache="indexer", layers=tuple(range(61)), table=INDEXER,
+            Read(worker=2, groups="attention+indexer", cache="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=2, groups="attention+indexer", cache="indexer", layers=tuple(range(61)), table=INDEXER,
                  first=(61, 61)),
         ),
     )
@@ -55,57 +56,57 @@ def reads() -> tuple[tuple[Read, ...], ...]:
 # The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,), (3,))
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
-    page=(Nest(("latent", "scale", "rope"), bytes=41_984, loops=EACH_61_LAYERS),),
-    token=(Nest(("latent", "scale", "rope"), bytes=656, loops=EACH_61_LAYERS, token=(656, 656)),),
+    per_page=(Nest(("latent", "scale", "rope"), bytes=41_984, loops=EACH_61_LAYERS),),
+    per_token=(Nest(("latent", "scale", "rope"), bytes=656, loops=EACH_61_LAYERS, token_step=(656, 656)),),
 )
-INDEXER = Table(page=(Nest(("k", "scale"), bytes=8448, loops=EACH_61_LAYERS),), token=(
-    Nest(("k",), bytes=128, loops=EACH_61_LAYERS, token=(128, 128)),
-    Nest(("scale",), prefill=(0, 8192), decode=(0, 8192), bytes=4, loops=EACH_61_LAYERS, token=(4, 4)),
+INDEXER = Table(per_page=(Nest(("k", "scale"), bytes=8448, loops=EACH_61_LAYERS),), per_token=(
+    Nest(("k",), bytes=128, loops=EACH_61_LAYERS, token_step=(128, 128)),
+    Nest(("scale",), prefill=(0, 8192), decode=(0, 8192), bytes=4, loops=EACH_61_LAYERS, token_step=(4, 4)),
 ))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention+indexer: token t at t % 64 of block t // 64 on both sides; runs end at multiples of 64.
-PAIRS = (Pair("attention+indexer", page=64),)
+GROUP_PAIRS = (GroupPair("attention+indexer", page_rows=64),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
     return Side(
-        key="tp=4,kv_dtype=fp8_ds_mla", digest="d9f9de81737c65483f54afd6b4f57bc5",
+        key="tp=4,kv_dtype=fp8_ds_mla", digest="a8d09a8ea6fdef641dfecf8108b1751d",
         groups=(Group("attention+indexer", "tokens", tokens=64, kernel=64),),
         workers=(Worker(PLANES), Worker(PLANES), Worker(PLANES), Worker(PLANES)),
     )
 
 def decode() -> Side:
     return Side(
-        key="tp=2,kv_dtype=fp8_ds_mla", digest="68dc0d7700103ab0a6ce1adc5397bea9",
+        key="tp=2,kv_dtype=fp8_ds_mla", digest="8becc08d7d9b630d00dbd7fa6868315c",
         groups=(Group("attention+indexer", "tokens", tokens=64, kernel=64),),
         workers=(Worker(PLANES), Worker(PLANES)),
     )
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 PLANES = (
-    Planes("attention", "attention+indexer", loops=(("layer", tuple(range(61)), 1),), page=41_984, views=(
+    Planes("attention", "attention+indexer", loops=(("layer", tuple(range(61)), 1),), page_bytes=41_984, views=(
         View("latent", "fp8", axes=(("token", 64, 656), ("dim", 512, 1))),
         View("scale", "f32", offset=512, axes=(("token", 64, 656), ("tile", 4, 4))),
         View("rope", "bf16", offset=528, axes=(("token", 64, 656), ("turn", 64, 2))),
     )),
-    Planes("indexer", "attention+indexer", first=61, loops=(("layer", tuple(range(61)), 1),), page=8448, views=(
+    Planes("indexer", "attention+indexer", first=61, loops=(("layer", tuple(range(61)), 1),), page_bytes=8448, views=(
         View("k", "fp8", axes=(("token", 64, 128), ("dim", 128, 1))),
         View("scale", "f32", offset=8192, axes=(("token", 64, 4), ("tile", 1, 4))),
     )),
 )
 
-PLAN = Plan(format=2, title="DeepSeek-V3.2", model="deepseek-v3.2", model_digest="380d851a9fe5e8fb7caaf6c5e57d49ae",
-            digest="562f2d9c65f4d6c27ed1d9ffe1a82b18", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads(), notify=NOTIFY)
+PLAN = Plan(format=3, title="DeepSeek-V3.2", model="deepseek-v3.2", model_digest="380d851a9fe5e8fb7caaf6c5e57d49ae",
+            digest="02a90bf20fa746753ee03c85a1fdea89", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads(), notify=NOTIFY)

@@ -9,11 +9,11 @@ A page of cache mamba on worker 0:
     prefill  |    x    |                         ssm                         |     311,296 B
              one slot; a KV cache tensor for each of 64 layers
              x 49,152 B (8,192 channel x 3 tap x bf16)
-             ssm 262,144 B (8,192 channel x 16 st x bf16)
+             ssm 262,144 B (8,192 channel x 16 state x bf16)
     decode   | x  |           ssm            |                                     155,648 B
              one slot; a KV cache tensor for each of 64 layers
              x 24,576 B (4,096 channel x 3 tap x bf16)
-             ssm 131,072 B (4,096 channel x 16 st x bf16)
+             ssm 131,072 B (4,096 channel x 16 state x bf16)
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
@@ -26,69 +26,72 @@ Strategy: direct, every span is copied straight to its place in the decode pages
 Both sides: the page layout of cache mamba comes from vllm's engine file; not yet verified on a running engine: the
     --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. mamba: 64
-    layers x 311,296 B per state, coordinates (layer, channel, tap, st).
+    layers x 311,296 B per state, coordinates (layer, channel, tap, state).
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
-        (Read(worker=0, pair="mamba", layers=tuple(range(64)), holds=(("channel", (0, 4096)),), table=MAMBA_LOWER),),
+        (Read(worker=0, groups="mamba", layers=tuple(range(64)), holds=(("channel", (0, 4096)),),
+              table=MAMBA_PART_1_OF_2),),
         # decode worker 1
-        (Read(worker=0, pair="mamba", layers=tuple(range(64)), holds=(("channel", (4096, 8192)),), table=MAMBA_UPPER),),
+        (Read(worker=0, groups="mamba", layers=tuple(range(64)), holds=(("channel", (4096, 8192)),),
+              table=MAMBA_PART_2_OF_2),),
     )
 
-# What a read copies for one block (`page` of a Table). A Nest is a span of `bytes` bytes at (plane, byte in the page)
-# on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
+# What a read copies for one block (`per_page` of a Table). A Nest is a span of `bytes` bytes at (plane, byte in the
+# page) on each side, (0, 0) if left out; its loops repeat it with steps of (planes, bytes).
 EACH_64_LAYERS = (Loop("layer", count=64, prefill=(1, 0), decode=(1, 0)),)
-MAMBA_LOWER = Table(page=(
+MAMBA_PART_1_OF_2 = Table(per_page=(
     Nest(("x",), bytes=24_576, loops=EACH_64_LAYERS),
     Nest(("ssm",), prefill=(0, 49_152), decode=(0, 24_576), bytes=131_072, loops=EACH_64_LAYERS),
 ))
-MAMBA_UPPER = Table(page=(
+MAMBA_PART_2_OF_2 = Table(per_page=(
     Nest(("x",), prefill=(0, 24_576), bytes=24_576, loops=EACH_64_LAYERS),
     Nest(("ssm",), prefill=(0, 180_224), decode=(0, 24_576), bytes=131_072, loops=EACH_64_LAYERS),
 ))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied. A state is copied whole.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied. A state is copied whole.
 # mamba: the slot of a state on both sides.
-PAIRS = (Pair("mamba"),)
+GROUP_PAIRS = (GroupPair("mamba"),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
     return Side(
-        key="tp=1", digest="d9cf6bd4f0fa7f5c957486a9d12884b2",
+        key="tp=1", digest="a710cd53653f7ebfda68ee0dddba032a",
         groups=(Group("mamba", "state"),),
         workers=(Worker(PREFILL_PLANES, holds=(("mamba", "channel", (0, 8192)),)),),
     )
 
 def decode() -> Side:
-    return Side(key="tp=2", digest="ca64a650c069a5dcf63baf3a08a5d063", groups=(Group("mamba", "state"),), workers=(
+    return Side(key="tp=2", digest="27e5a5ce7d5c5e0b37fa577ec7a89f69", groups=(Group("mamba", "state"),), workers=(
         Worker(DECODE_PLANES, holds=(("mamba", "channel", (0, 4096)),)),
         Worker(DECODE_PLANES, holds=(("mamba", "channel", (4096, 8192)),)),
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
-PREFILL_PLANES = (Planes("mamba", loops=(("layer", tuple(range(64)), 1),), page=311_296, views=(
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
+PREFILL_PLANES = (Planes("mamba", loops=(("layer", tuple(range(64)), 1),), page_bytes=311_296, views=(
     View("x", "bf16", axes=(("channel", 8192, 6), ("tap", 3, 2))),
-    View("ssm", "bf16", offset=49_152, axes=(("channel", 8192, 32), ("st", 16, 2))),
+    View("ssm", "bf16", offset=49_152, axes=(("channel", 8192, 32), ("state", 16, 2))),
 )),)
-DECODE_PLANES = (Planes("mamba", loops=(("layer", tuple(range(64)), 1),), page=155_648, views=(
+DECODE_PLANES = (Planes("mamba", loops=(("layer", tuple(range(64)), 1),), page_bytes=155_648, views=(
     View("x", "bf16", axes=(("channel", 4096, 6), ("tap", 3, 2))),
-    View("ssm", "bf16", offset=24_576, axes=(("channel", 4096, 32), ("st", 16, 2))),
+    View("ssm", "bf16", offset=24_576, axes=(("channel", 4096, 32), ("state", 16, 2))),
 )),)
 
-PLAN = Plan(format=2, title="Falcon Mamba 7B", model="falcon-mamba-7b",
-            model_digest="e6f940923aac567199f3d3516ee94738", digest="a64fe0b6fbb9f608860c61c827fa1072",
-            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
-            reads=reads())
+PLAN = Plan(format=3, title="Falcon Mamba 7B", model="falcon-mamba-7b",
+            model_digest="cde6c389d1bc9420b200c9238c2a4724", digest="1708eaf4763c2c9e888f983405f4f68c",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(),
+            group_pairs=GROUP_PAIRS, reads=reads())

@@ -32,6 +32,8 @@ Strategy: direct, every span is copied straight to its place in the decode pages
     needs are written, or a whole last page where a request allows it.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5, each: only the last 1,023 tokens (a window of
     1,024 includes the next token).
+Shared memory: on both sides full, sliding.0, sliding.1, sliding.2, sliding.3, sliding.4 and sliding.5. A block is
+    of one of these groups at a time.
 Both sides: the page layout of caches full and sliding comes from vllm's engine file; not yet verified on a running
     engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 10
@@ -40,51 +42,52 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Needs, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="full", layers=tuple(range(5, 60, 6)), holds=(("head", (0, 4)),), table=FULL),
-            *(Read(worker=0, pair=name, cache="sliding", layers=layers, holds=(("head", (0, 4)),),
+            Read(worker=0, groups="full", layers=tuple(range(5, 60, 6)), holds=(("head", (0, 4)),), table=FULL),
+            *(Read(worker=0, groups=name, cache="sliding", layers=layers, holds=(("head", (0, 4)),),
                    table=SLIDING_OF_9_LAYERS, first=(plane, plane)) for name, layers, plane in SLIDING_GROUPS),
-            Read(worker=0, pair="sliding.4", cache="sliding", layers=LAYERS_OF_SLIDING_4, holds=(("head", (0, 4)),),
-                 table=SLIDING_OF_8_LAYERS, first=(46, 46)),
-            Read(worker=0, pair="sliding.5", cache="sliding", layers=LAYERS_OF_SLIDING_5, holds=(("head", (0, 4)),),
-                 table=SLIDING_OF_8_LAYERS, first=(54, 54)),
+            Read(worker=0, groups="sliding.4", cache="sliding", layers=LAYERS_OF_SLIDING_4,
+                 holds=(("head", (0, 4)),), table=SLIDING_OF_8_LAYERS, first=(46, 46)),
+            Read(worker=0, groups="sliding.5", cache="sliding", layers=LAYERS_OF_SLIDING_5,
+                 holds=(("head", (0, 4)),), table=SLIDING_OF_8_LAYERS, first=(54, 54)),
         ),
         (  # decode worker 1
-            Read(worker=0, pair="full", layers=tuple(range(5, 60, 6)), holds=(("head", (4, 8)),), table=FULL,
+            Read(worker=0, groups="full", layers=tuple(range(5, 60, 6)), holds=(("head", (4, 8)),), table=FULL,
                  offset=(32_768, 0)),
-            *(Read(worker=0, pair=name, cache="sliding", layers=layers, holds=(("head", (4, 8)),),
+            *(Read(worker=0, groups=name, cache="sliding", layers=layers, holds=(("head", (4, 8)),),
                    table=SLIDING_OF_9_LAYERS, offset=(32_768, 0), first=(plane, plane))
               for name, layers, plane in SLIDING_GROUPS),
-            Read(worker=0, pair="sliding.4", cache="sliding", layers=LAYERS_OF_SLIDING_4, holds=(("head", (4, 8)),),
-                 table=SLIDING_OF_8_LAYERS, first=(46, 46), offset=(32_768, 0)),
-            Read(worker=0, pair="sliding.5", cache="sliding", layers=LAYERS_OF_SLIDING_5, holds=(("head", (4, 8)),),
-                 table=SLIDING_OF_8_LAYERS, first=(54, 54), offset=(32_768, 0)),
+            Read(worker=0, groups="sliding.4", cache="sliding", layers=LAYERS_OF_SLIDING_4,
+                 holds=(("head", (4, 8)),), table=SLIDING_OF_8_LAYERS, first=(46, 46), offset=(32_768, 0)),
+            Read(worker=0, groups="sliding.5", cache="sliding", layers=LAYERS_OF_SLIDING_5,
+                 holds=(("head", (4, 8)),), table=SLIDING_OF_8_LAYERS, first=(54, 54), offset=(32_768, 0)),
         ),
         (  # decode worker 2
-            Read(worker=1, pair="full", layers=tuple(range(5, 60, 6)), holds=(("head", (8, 12)),), table=FULL),
-            *(Read(worker=1, pair=name, cache="sliding", layers=layers, holds=(("head", (8, 12)),),
+            Read(worker=1, groups="full", layers=tuple(range(5, 60, 6)), holds=(("head", (8, 12)),), table=FULL),
+            *(Read(worker=1, groups=name, cache="sliding", layers=layers, holds=(("head", (8, 12)),),
                    table=SLIDING_OF_9_LAYERS, first=(plane, plane)) for name, layers, plane in SLIDING_GROUPS),
-            Read(worker=1, pair="sliding.4", cache="sliding", layers=LAYERS_OF_SLIDING_4, holds=(("head", (8, 12)),),
-                 table=SLIDING_OF_8_LAYERS, first=(46, 46)),
-            Read(worker=1, pair="sliding.5", cache="sliding", layers=LAYERS_OF_SLIDING_5, holds=(("head", (8, 12)),),
-                 table=SLIDING_OF_8_LAYERS, first=(54, 54)),
+            Read(worker=1, groups="sliding.4", cache="sliding", layers=LAYERS_OF_SLIDING_4,
+                 holds=(("head", (8, 12)),), table=SLIDING_OF_8_LAYERS, first=(46, 46)),
+            Read(worker=1, groups="sliding.5", cache="sliding", layers=LAYERS_OF_SLIDING_5,
+                 holds=(("head", (8, 12)),), table=SLIDING_OF_8_LAYERS, first=(54, 54)),
         ),
         (  # decode worker 3
-            Read(worker=1, pair="full", layers=tuple(range(5, 60, 6)), holds=(("head", (12, 16)),), table=FULL,
+            Read(worker=1, groups="full", layers=tuple(range(5, 60, 6)), holds=(("head", (12, 16)),), table=FULL,
                  offset=(32_768, 0)),
-            *(Read(worker=1, pair=name, cache="sliding", layers=layers, holds=(("head", (12, 16)),),
+            *(Read(worker=1, groups=name, cache="sliding", layers=layers, holds=(("head", (12, 16)),),
                    table=SLIDING_OF_9_LAYERS, offset=(32_768, 0), first=(plane, plane))
               for name, layers, plane in SLIDING_GROUPS),
-            Read(worker=1, pair="sliding.4", cache="sliding", layers=LAYERS_OF_SLIDING_4,
+            Read(worker=1, groups="sliding.4", cache="sliding", layers=LAYERS_OF_SLIDING_4,
                  holds=(("head", (12, 16)),), table=SLIDING_OF_8_LAYERS, first=(46, 46), offset=(32_768, 0)),
-            Read(worker=1, pair="sliding.5", cache="sliding", layers=LAYERS_OF_SLIDING_5,
+            Read(worker=1, groups="sliding.5", cache="sliding", layers=LAYERS_OF_SLIDING_5,
                  holds=(("head", (12, 16)),), table=SLIDING_OF_8_LAYERS, first=(54, 54), offset=(32_768, 0)),
         ),
     )
@@ -100,10 +103,10 @@ SLIDING_GROUPS = (
     ("sliding.3", (3, 10, 18, 25, 32, 39, 46, 54, 61), 37),
 )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_10_LAYERS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),)
 EACH_10_LAYERS_4_HEADS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=4, prefill=(0, 8192), decode=(0, 8192)))
@@ -114,34 +117,35 @@ EACH_8_LAYERS = (Loop("layer", count=8, prefill=(1, 0), decode=(1, 0)),)
 EACH_8_LAYERS_4_HEADS = (Loop("layer", count=8, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=4, prefill=(0, 8192), decode=(0, 8192)))
 FULL = Table(
-    page=(Nest(("k", "v"), bytes=32_768, loops=EACH_10_LAYERS),),
-    token=(Nest(("k", "v"), bytes=512, loops=EACH_10_LAYERS_4_HEADS, token=(512, 512)),),
+    per_page=(Nest(("k", "v"), bytes=32_768, loops=EACH_10_LAYERS),),
+    per_token=(Nest(("k", "v"), bytes=512, loops=EACH_10_LAYERS_4_HEADS, token_step=(512, 512)),),
 )
 SLIDING_OF_9_LAYERS = Table(
-    page=(Nest(("k", "v"), bytes=32_768, loops=EACH_9_LAYERS),),
-    token=(Nest(("k", "v"), bytes=512, loops=EACH_9_LAYERS_4_HEADS, token=(512, 512)),),
+    per_page=(Nest(("k", "v"), bytes=32_768, loops=EACH_9_LAYERS),),
+    per_token=(Nest(("k", "v"), bytes=512, loops=EACH_9_LAYERS_4_HEADS, token_step=(512, 512)),),
 )
 SLIDING_OF_8_LAYERS = Table(
-    page=(Nest(("k", "v"), bytes=32_768, loops=EACH_8_LAYERS),),
-    token=(Nest(("k", "v"), bytes=512, loops=EACH_8_LAYERS_4_HEADS, token=(512, 512)),),
+    per_page=(Nest(("k", "v"), bytes=32_768, loops=EACH_8_LAYERS),),
+    per_token=(Nest(("k", "v"), bytes=512, loops=EACH_8_LAYERS_4_HEADS, token_step=(512, 512)),),
 )
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # full: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 # sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, sliding.5: token t at t % 16 of block t // 16 on both sides,
 #   from end - 1023 on; runs end at multiples of 16.
-PAIRS = (
-    Pair("full", page=16),
-    *(Pair(name, page=16, needs=Needs(keep=1023))
+GROUP_PAIRS = (
+    GroupPair("full", page_rows=16),
+    *(GroupPair(name, page_rows=16, needs=Needs(keep=1023))
       for name in ("sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4", "sliding.5")),
 )
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
+# Groups of one `arena`, 0 if left out, share memory: a block is of one of them at a time.
 def prefill() -> Side:
-    return Side(key="tp=2", digest="90ec7552288e9d91b9021d9587631448", groups=(
+    return Side(key="tp=2", digest="b37b7f909c165939c938877a463a45c6", groups=(
         *(Group(name, "tokens", tokens=16, kernel=16)
           for name in ("full", "sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4", "sliding.5")),
     ), workers=(
@@ -150,7 +154,7 @@ def prefill() -> Side:
     ), needs=(("sliding", Needs(keep=1023)),))
 
 def decode() -> Side:
-    return Side(key="tp=4", digest="5ee19ad009f803a84c0ad5f38509afde", groups=(
+    return Side(key="tp=4", digest="df48026fceab3617fc0d077464000ea8", groups=(
         *(Group(name, "tokens", tokens=16, kernel=16)
           for name in ("full", "sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4", "sliding.5")),
     ), workers=(
@@ -161,8 +165,8 @@ def decode() -> Side:
     ), needs=(("sliding", Needs(keep=1023)),))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 PREFILL_FULL_AND_SLIDING_VIEWS = (
     View("k", "bf16", axes=(("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 8, 8192), ("token", 16, 512), ("dim", 128, 2))),
@@ -172,24 +176,26 @@ DECODE_FULL_AND_SLIDING_VIEWS = (
     View("v", "bf16", offset=256, axes=(("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
 )
 PREFILL_PLANES = (
-    Planes("full", loops=(("layer", tuple(range(5, 60, 6)), 1),), page=65_536, views=PREFILL_FULL_AND_SLIDING_VIEWS),
-    *(Planes("sliding", name, first=plane, loops=(("layer", layers, 1),), page=65_536,
-             views=PREFILL_FULL_AND_SLIDING_VIEWS) for name, layers, plane in SLIDING_GROUPS),
-    Planes("sliding", "sliding.4", first=46, loops=(("layer", LAYERS_OF_SLIDING_4, 1),), page=65_536,
+    Planes("full", loops=(("layer", tuple(range(5, 60, 6)), 1),), page_bytes=65_536,
            views=PREFILL_FULL_AND_SLIDING_VIEWS),
-    Planes("sliding", "sliding.5", first=54, loops=(("layer", LAYERS_OF_SLIDING_5, 1),), page=65_536,
+    *(Planes("sliding", name, first=plane, loops=(("layer", layers, 1),), page_bytes=65_536,
+             views=PREFILL_FULL_AND_SLIDING_VIEWS) for name, layers, plane in SLIDING_GROUPS),
+    Planes("sliding", "sliding.4", first=46, loops=(("layer", LAYERS_OF_SLIDING_4, 1),), page_bytes=65_536,
+           views=PREFILL_FULL_AND_SLIDING_VIEWS),
+    Planes("sliding", "sliding.5", first=54, loops=(("layer", LAYERS_OF_SLIDING_5, 1),), page_bytes=65_536,
            views=PREFILL_FULL_AND_SLIDING_VIEWS),
 )
 DECODE_PLANES = (
-    Planes("full", loops=(("layer", tuple(range(5, 60, 6)), 1),), page=32_768, views=DECODE_FULL_AND_SLIDING_VIEWS),
-    *(Planes("sliding", name, first=plane, loops=(("layer", layers, 1),), page=32_768,
-             views=DECODE_FULL_AND_SLIDING_VIEWS) for name, layers, plane in SLIDING_GROUPS),
-    Planes("sliding", "sliding.4", first=46, loops=(("layer", LAYERS_OF_SLIDING_4, 1),), page=32_768,
+    Planes("full", loops=(("layer", tuple(range(5, 60, 6)), 1),), page_bytes=32_768,
            views=DECODE_FULL_AND_SLIDING_VIEWS),
-    Planes("sliding", "sliding.5", first=54, loops=(("layer", LAYERS_OF_SLIDING_5, 1),), page=32_768,
+    *(Planes("sliding", name, first=plane, loops=(("layer", layers, 1),), page_bytes=32_768,
+             views=DECODE_FULL_AND_SLIDING_VIEWS) for name, layers, plane in SLIDING_GROUPS),
+    Planes("sliding", "sliding.4", first=46, loops=(("layer", LAYERS_OF_SLIDING_4, 1),), page_bytes=32_768,
+           views=DECODE_FULL_AND_SLIDING_VIEWS),
+    Planes("sliding", "sliding.5", first=54, loops=(("layer", LAYERS_OF_SLIDING_5, 1),), page_bytes=32_768,
            views=DECODE_FULL_AND_SLIDING_VIEWS),
 )
 
-PLAN = Plan(format=2, title="Gemma 3 27B", model="gemma-3-27b", model_digest="c69070f6839acf10e5b38bda8baed07a",
-            digest="92ecee3b14e422b419be7c292168a7b3", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
+PLAN = Plan(format=3, title="Gemma 3 27B", model="gemma-3-27b", model_digest="c69070f6839acf10e5b38bda8baed07a",
+            digest="bac4812b593fde294819d76828569c44", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads())

@@ -33,6 +33,8 @@ Strategy: direct, every span is copied straight to its place in the decode pages
     needs are written, or a whole last page where a request allows it.
 sliding.0, sliding.1, sliding.2, sliding.3, sliding.4, each: only the last 1,023 tokens (a window of 1,024 includes
     the next token).
+Shared memory: on both sides full, sliding.0, sliding.1, sliding.2, sliding.3 and sliding.4. A block is of one of
+    these groups at a time.
 Both sides: the page layout of caches full and sliding comes from vllm's engine file; not yet verified on a running
     engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. full: 5 layers
@@ -41,33 +43,34 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Needs, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="full", layers=tuple(range(5, 30, 6)), holds=(("head", (0, 1)),), table=FULL),
-            *(Read(worker=0, pair=name, cache="sliding", layers=layers, holds=(("head", (0, 2)),), table=SLIDING,
+            Read(worker=0, groups="full", layers=tuple(range(5, 30, 6)), holds=(("head", (0, 1)),), table=FULL),
+            *(Read(worker=0, groups=name, cache="sliding", layers=layers, holds=(("head", (0, 2)),), table=SLIDING,
                    first=(plane, plane)) for name, layers, plane in SLIDING_GROUPS),
         ),
         (  # decode worker 1
-            Read(worker=0, pair="full", layers=tuple(range(5, 30, 6)), holds=(("head", (0, 1)),), table=FULL),
-            *(Read(worker=0, pair=name, cache="sliding", layers=layers, holds=(("head", (2, 4)),), table=SLIDING,
+            Read(worker=0, groups="full", layers=tuple(range(5, 30, 6)), holds=(("head", (0, 1)),), table=FULL),
+            *(Read(worker=0, groups=name, cache="sliding", layers=layers, holds=(("head", (2, 4)),), table=SLIDING,
                    offset=(32_768, 0), first=(plane, plane)) for name, layers, plane in SLIDING_GROUPS),
         ),
         (  # decode worker 2
-            Read(worker=0, pair="full", layers=tuple(range(5, 30, 6)), holds=(("head", (1, 2)),), table=FULL,
+            Read(worker=0, groups="full", layers=tuple(range(5, 30, 6)), holds=(("head", (1, 2)),), table=FULL,
                  offset=(65_536, 0)),
-            *(Read(worker=0, pair=name, cache="sliding", layers=layers, holds=(("head", (4, 6)),), table=SLIDING,
+            *(Read(worker=0, groups=name, cache="sliding", layers=layers, holds=(("head", (4, 6)),), table=SLIDING,
                    offset=(65_536, 0), first=(plane, plane)) for name, layers, plane in SLIDING_GROUPS),
         ),
         (  # decode worker 3
-            Read(worker=0, pair="full", layers=tuple(range(5, 30, 6)), holds=(("head", (1, 2)),), table=FULL,
+            Read(worker=0, groups="full", layers=tuple(range(5, 30, 6)), holds=(("head", (1, 2)),), table=FULL,
                  offset=(65_536, 0)),
-            *(Read(worker=0, pair=name, cache="sliding", layers=layers, holds=(("head", (6, 8)),), table=SLIDING,
+            *(Read(worker=0, groups=name, cache="sliding", layers=layers, holds=(("head", (6, 8)),), table=SLIDING,
                    offset=(98_304, 0), first=(plane, plane)) for name, layers, plane in SLIDING_GROUPS),
         ),
     )
@@ -82,36 +85,37 @@ SLIDING_GROUPS = (
     ("sliding.4", (4, 10, 16, 22, 28), 25),
 )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),)
 EACH_5_LAYERS_2_HEADS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=2, prefill=(0, 16_384), decode=(0, 16_384)))
-FULL = Table(token=(Nest(("k", "v"), bytes=2048, loops=EACH_5_LAYERS, token=(2048, 2048)),))
+FULL = Table(per_token=(Nest(("k", "v"), bytes=2048, loops=EACH_5_LAYERS, token_step=(2048, 2048)),))
 SLIDING = Table(
-    page=(Nest(("k", "v"), bytes=32_768, loops=EACH_5_LAYERS),),
-    token=(Nest(("k", "v"), bytes=1024, loops=EACH_5_LAYERS_2_HEADS, token=(1024, 1024)),),
+    per_page=(Nest(("k", "v"), bytes=32_768, loops=EACH_5_LAYERS),),
+    per_token=(Nest(("k", "v"), bytes=1024, loops=EACH_5_LAYERS_2_HEADS, token_step=(1024, 1024)),),
 )
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # full: token t at t % 32 of block t // 32 of prefill, at t % 16 of block t // 16 of decode; runs end at multiples of
 #   16.
 # sliding.0, sliding.1, sliding.2, sliding.3, sliding.4: token t at t % 16 of block t // 16 on both sides, from end -
 #   1023 on; runs end at multiples of 16.
-PAIRS = (
-    Pair("full"),
-    *(Pair(name, page=16, needs=Needs(keep=1023))
+GROUP_PAIRS = (
+    GroupPair("full"),
+    *(GroupPair(name, page_rows=16, needs=Needs(keep=1023))
       for name in ("sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4")),
 )
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
+# Groups of one `arena`, 0 if left out, share memory: a block is of one of them at a time.
 def prefill() -> Side:
-    return Side(key="tp=1", digest="f8a95e427da330fe52c1a1fe4d3bf358", groups=(
+    return Side(key="tp=1", digest="663e0765615cbcf517b3d785d983d22b", groups=(
         Group("full", "tokens", tokens=32, kernel=32),
         *(Group(name, "tokens", tokens=16, kernel=16)
           for name in ("sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4")),
@@ -120,7 +124,7 @@ def prefill() -> Side:
     ))
 
 def decode() -> Side:
-    return Side(key="tp=4", digest="550703f8e7879d7a5fdd2ac3a9a472f9", groups=(
+    return Side(key="tp=4", digest="1773877264937bb449d62ff7e30a3203", groups=(
         *(Group(name, "tokens", tokens=16, kernel=16)
           for name in ("full", "sliding.0", "sliding.1", "sliding.2", "sliding.3", "sliding.4")),
     ), workers=(
@@ -131,8 +135,8 @@ def decode() -> Side:
     ), needs=(("sliding", Needs(keep=1023)),))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 PREFILL_SLIDING_VIEWS = (
     View("k", "bf16", axes=(("head", 8, 16_384), ("token", 16, 1024), ("dim", 256, 2))),
     View("v", "bf16", offset=512, axes=(("head", 8, 16_384), ("token", 16, 1024), ("dim", 256, 2))),
@@ -142,22 +146,22 @@ DECODE_SLIDING_VIEWS = (
     View("v", "bf16", offset=512, axes=(("head", 2, 16_384), ("token", 16, 1024), ("dim", 256, 2))),
 )
 PREFILL_PLANES = (
-    Planes("full", loops=(("layer", tuple(range(5, 30, 6)), 1),), page=131_072, views=(
+    Planes("full", loops=(("layer", tuple(range(5, 30, 6)), 1),), page_bytes=131_072, views=(
         View("k", "bf16", axes=(("head", 2, 65_536), ("token", 32, 2048), ("dim", 512, 2))),
         View("v", "bf16", offset=1024, axes=(("head", 2, 65_536), ("token", 32, 2048), ("dim", 512, 2))),
     )),
-    *(Planes("sliding", name, first=plane, loops=(("layer", layers, 1),), page=131_072, views=PREFILL_SLIDING_VIEWS)
-      for name, layers, plane in SLIDING_GROUPS),
+    *(Planes("sliding", name, first=plane, loops=(("layer", layers, 1),), page_bytes=131_072,
+             views=PREFILL_SLIDING_VIEWS) for name, layers, plane in SLIDING_GROUPS),
 )
 DECODE_PLANES = (
-    Planes("full", loops=(("layer", tuple(range(5, 30, 6)), 1),), page=32_768, views=(
+    Planes("full", loops=(("layer", tuple(range(5, 30, 6)), 1),), page_bytes=32_768, views=(
         View("k", "bf16", axes=(("head", 1, 32_768), ("token", 16, 2048), ("dim", 512, 2))),
         View("v", "bf16", offset=1024, axes=(("head", 1, 32_768), ("token", 16, 2048), ("dim", 512, 2))),
     )),
-    *(Planes("sliding", name, first=plane, loops=(("layer", layers, 1),), page=32_768, views=DECODE_SLIDING_VIEWS)
+    *(Planes("sliding", name, first=plane, loops=(("layer", layers, 1),), page_bytes=32_768, views=DECODE_SLIDING_VIEWS)
       for name, layers, plane in SLIDING_GROUPS),
 )
 
-PLAN = Plan(format=2, title="Gemma 4 26B-A4B", model="gemma-4-26b", model_digest="da4910ff424de4ad905ab725d634e579",
-            digest="a233b44ed8669f83fcdd7dc994a74f71", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
+PLAN = Plan(format=3, title="Gemma 4 26B-A4B", model="gemma-4-26b", model_digest="da4910ff424de4ad905ab725d634e579",
+            digest="b8a99fb57e6fe7999042f26eb4fd116b", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads())

@@ -15,16 +15,16 @@ A page of cache attention on worker 0:
 A page of cache mamba on worker 0:
     prefill  |x|b|c|                           ssm                           |   2,147,840 B, blocks 2,162,688 B apart
              one slot; a KV cache tensor for each of 4 layers of mamba.0, one of 9 groups of mamba
-             x 49,152 B (128 head x 64 hd x 3 tap x bf16)
-             b 768 B (1 group x 128 st x 3 tap x bf16)
-             c 768 B (1 group x 128 st x 3 tap x bf16)
-             ssm 2,097,152 B (128 head x 64 hd x 128 st x bf16)
+             x 49,152 B (128 head x 64 head_dim x 3 tap x bf16)
+             b 768 B (1 bc_group x 128 state x 3 tap x bf16)
+             c 768 B (1 bc_group x 128 state x 3 tap x bf16)
+             ssm 2,097,152 B (128 head x 64 head_dim x 128 state x bf16)
     decode   |x|b|c|           ssm           |                                   1,074,688 B, blocks 1,081,344 B apart
              one slot; a KV cache tensor for each of 4 layers of mamba.0, one of 9 groups of mamba
-             x 24,576 B (64 head x 64 hd x 3 tap x bf16)
-             b 768 B (1 group x 128 st x 3 tap x bf16)
-             c 768 B (1 group x 128 st x 3 tap x bf16)
-             ssm 1,048,576 B (64 head x 64 hd x 128 st x bf16)
+             x 24,576 B (64 head x 64 head_dim x 3 tap x bf16)
+             b 768 B (1 bc_group x 128 state x 3 tap x bf16)
+             c 768 B (1 bc_group x 128 state x 3 tap x bf16)
+             ssm 1,048,576 B (64 head x 64 head_dim x 128 state x bf16)
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
@@ -36,32 +36,37 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 40 (4 store attention, 36 store mamba).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written, or a whole last page where a request allows it; a state is written whole.
+Shared memory: on both sides attention, mamba.0, mamba.1, mamba.2, mamba.3, mamba.4, mamba.5, mamba.6, mamba.7 and
+    mamba.8. A block is of one of these groups at a time.
 Both sides: the page layout of caches attention and mamba comes from vllm's engine file; not yet verified on a
     running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 4
     layers x 4,096 B per token, coordinates (layer, head, token, dim); mamba: 36 layers x 2,147,840 B per state,
-    coordinates (layer, head, hd, tap, group, st).
+    coordinates (layer, head, head_dim, tap, bc_group, state).
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=tuple(range(5, 36, 10)), holds=(("head", (0, 4)),),
+            Read(worker=0, groups="attention", layers=tuple(range(5, 36, 10)), holds=(("head", (0, 4)),),
                  table=ATTENTION),
-            *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (0, 1)), ("head", (0, 64))),
-                   table=MAMBA_LOWER, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            *(Read(worker=0, groups=name, cache="mamba", layers=layers,
+                   holds=(("bc_group", (0, 1)), ("head", (0, 64))), table=MAMBA_PART_1_OF_2, first=(plane, plane))
+              for name, layers, plane in MAMBA_GROUPS),
         ),
         (  # decode worker 1
-            Read(worker=0, pair="attention", layers=tuple(range(5, 36, 10)), holds=(("head", (4, 8)),),
+            Read(worker=0, groups="attention", layers=tuple(range(5, 36, 10)), holds=(("head", (4, 8)),),
                  table=ATTENTION, offset=(1_081_344, 0)),
-            *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (0, 1)), ("head", (64, 128))),
-                   table=MAMBA_UPPER, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            *(Read(worker=0, groups=name, cache="mamba", layers=layers,
+                   holds=(("bc_group", (0, 1)), ("head", (64, 128))), table=MAMBA_PART_2_OF_2, first=(plane, plane))
+              for name, layers, plane in MAMBA_GROUPS),
         ),
     )
 
@@ -79,96 +84,97 @@ MAMBA_GROUPS = (
     ("mamba.8", (9, 19, 29, 39), 36),
 )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_4_LAYERS = (Loop("layer", count=4, prefill=(1, 0), decode=(1, 0)),)
 EACH_4_LAYERS_4_HEADS = (Loop("layer", count=4, prefill=(1, 0), decode=(1, 0)),
                          Loop("head", count=4, prefill=(0, 270_336), decode=(0, 270_336)))
 ATTENTION = Table(
-    page=(Nest(("k", "v"), bytes=1_081_344, loops=EACH_4_LAYERS),),
-    token=(Nest(("k", "v"), bytes=512, loops=EACH_4_LAYERS_4_HEADS, token=(512, 512)),),
+    per_page=(Nest(("k", "v"), bytes=1_081_344, loops=EACH_4_LAYERS),),
+    per_token=(Nest(("k", "v"), bytes=512, loops=EACH_4_LAYERS_4_HEADS, token_step=(512, 512)),),
 )
-MAMBA_LOWER = Table(page=(
+MAMBA_PART_1_OF_2 = Table(per_page=(
     Nest(("x",), bytes=24_576, loops=EACH_4_LAYERS),
     Nest(("b", "c", "ssm"), prefill=(0, 49_152), decode=(0, 24_576), bytes=1_050_112, loops=EACH_4_LAYERS),
 ))
-MAMBA_UPPER = Table(page=(
+MAMBA_PART_2_OF_2 = Table(per_page=(
     Nest(("x", "b", "c"), prefill=(0, 24_576), bytes=26_112, loops=EACH_4_LAYERS),
     Nest(("ssm",), prefill=(0, 1_099_264), decode=(0, 26_112), bytes=1_048_576, loops=EACH_4_LAYERS),
 ))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied. A state is copied whole.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied. A state is copied whole.
 # attention: token t at t % 528 of block t // 528 on both sides; runs end at multiples of 528.
 # mamba.0, mamba.1, mamba.2, mamba.3, mamba.4, mamba.5, mamba.6, mamba.7, mamba.8: the slot of a state on both sides.
-PAIRS = (
-    Pair("attention", page=528),
-    *(Pair(name)
+GROUP_PAIRS = (
+    GroupPair("attention", page_rows=528),
+    *(GroupPair(name)
       for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3", "mamba.4", "mamba.5", "mamba.6", "mamba.7", "mamba.8")),
 )
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
+# Groups of one `arena`, 0 if left out, share memory: a block is of one of them at a time.
 def prefill() -> Side:
-    return Side(key="tp=1", digest="601d69cad3af53221d48744acd87f457", groups=(
+    return Side(key="tp=1", digest="8ae04ac119e90d1ff4ecbd6d615b8715", groups=(
         Group("attention", "tokens", tokens=528, kernel=528),
         *(Group(name, "state")
           for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3", "mamba.4", "mamba.5", "mamba.6", "mamba.7",
                        "mamba.8")),
     ), workers=(
         Worker(PREFILL_PLANES,
-               holds=(("attention", "head", (0, 8)), ("mamba", "group", (0, 1)), ("mamba", "head", (0, 128)))),
+               holds=(("attention", "head", (0, 8)), ("mamba", "bc_group", (0, 1)), ("mamba", "head", (0, 128)))),
     ))
 
 def decode() -> Side:
-    return Side(key="tp=2", digest="06241100d73a6774cd5de22e8dd85c62", groups=(
+    return Side(key="tp=2", digest="1b90d1ce3bafcc86d48ecbf38800a897", groups=(
         Group("attention", "tokens", tokens=528, kernel=528),
         *(Group(name, "state")
           for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3", "mamba.4", "mamba.5", "mamba.6", "mamba.7",
                        "mamba.8")),
     ), workers=(
         Worker(DECODE_PLANES,
-               holds=(("attention", "head", (0, 4)), ("mamba", "group", (0, 1)), ("mamba", "head", (0, 64)))),
+               holds=(("attention", "head", (0, 4)), ("mamba", "bc_group", (0, 1)), ("mamba", "head", (0, 64)))),
         Worker(DECODE_PLANES,
-               holds=(("attention", "head", (4, 8)), ("mamba", "group", (0, 1)), ("mamba", "head", (64, 128)))),
+               holds=(("attention", "head", (4, 8)), ("mamba", "bc_group", (0, 1)), ("mamba", "head", (64, 128)))),
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 PREFILL_MAMBA_VIEWS = (
-    View("x", "bf16", axes=(("head", 128, 384), ("hd", 64, 6), ("tap", 3, 2))),
-    View("b", "bf16", offset=49_152, axes=(("group", 1, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("c", "bf16", offset=49_920, axes=(("group", 1, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("ssm", "bf16", offset=50_688, axes=(("head", 128, 16_384), ("hd", 64, 256), ("st", 128, 2))),
+    View("x", "bf16", axes=(("head", 128, 384), ("head_dim", 64, 6), ("tap", 3, 2))),
+    View("b", "bf16", offset=49_152, axes=(("bc_group", 1, 768), ("state", 128, 6), ("tap", 3, 2))),
+    View("c", "bf16", offset=49_920, axes=(("bc_group", 1, 768), ("state", 128, 6), ("tap", 3, 2))),
+    View("ssm", "bf16", offset=50_688, axes=(("head", 128, 16_384), ("head_dim", 64, 256), ("state", 128, 2))),
 )
 DECODE_MAMBA_VIEWS = (
-    View("x", "bf16", axes=(("head", 64, 384), ("hd", 64, 6), ("tap", 3, 2))),
-    View("b", "bf16", offset=24_576, axes=(("group", 1, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("c", "bf16", offset=25_344, axes=(("group", 1, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("ssm", "bf16", offset=26_112, axes=(("head", 64, 16_384), ("hd", 64, 256), ("st", 128, 2))),
+    View("x", "bf16", axes=(("head", 64, 384), ("head_dim", 64, 6), ("tap", 3, 2))),
+    View("b", "bf16", offset=24_576, axes=(("bc_group", 1, 768), ("state", 128, 6), ("tap", 3, 2))),
+    View("c", "bf16", offset=25_344, axes=(("bc_group", 1, 768), ("state", 128, 6), ("tap", 3, 2))),
+    View("ssm", "bf16", offset=26_112, axes=(("head", 64, 16_384), ("head_dim", 64, 256), ("state", 128, 2))),
 )
 PREFILL_PLANES = (
-    Planes("attention", loops=(("layer", tuple(range(5, 36, 10)), 1),), page=2_162_688, views=(
+    Planes("attention", loops=(("layer", tuple(range(5, 36, 10)), 1),), page_bytes=2_162_688, views=(
         View("k", "bf16", axes=(("head", 8, 270_336), ("token", 528, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 8, 270_336), ("token", 528, 512), ("dim", 128, 2))),
     )),
-    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=2_147_840, stride=2_162_688,
+    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page_bytes=2_147_840, stride=2_162_688,
              views=PREFILL_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS),
 )
 DECODE_PLANES = (
-    Planes("attention", loops=(("layer", tuple(range(5, 36, 10)), 1),), page=1_081_344, views=(
+    Planes("attention", loops=(("layer", tuple(range(5, 36, 10)), 1),), page_bytes=1_081_344, views=(
         View("k", "bf16", axes=(("head", 4, 270_336), ("token", 528, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 4, 270_336), ("token", 528, 512), ("dim", 128, 2))),
     )),
-    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=1_074_688, stride=1_081_344,
+    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page_bytes=1_074_688, stride=1_081_344,
              views=DECODE_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS),
 )
 
-PLAN = Plan(format=2, title="IBM Granite 4.0 H Small", model="granite-4.0-h-small",
-            model_digest="768c01a2e3579a4c2fab7cf8d8e62476", digest="4c667f9c0e51da69669139b252b825f4",
-            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
-            reads=reads())
+PLAN = Plan(format=3, title="IBM Granite 4.0 H Small", model="granite-4.0-h-small",
+            model_digest="3977afc83779d8a16ec0b4bf824f158d", digest="f9f92596453b04172a79f72e3882e28f",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(),
+            group_pairs=GROUP_PAIRS, reads=reads())

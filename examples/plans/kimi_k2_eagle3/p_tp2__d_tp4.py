@@ -33,60 +33,61 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention+draft", cache="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=0, pair="attention+draft", cache="draft", layers=(61,), holds=(("head", (0, 16)),),
+            Read(worker=0, groups="attention+draft", cache="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=0, groups="attention+draft", cache="draft", layers=(61,), holds=(("head", (0, 16)),),
                  table=DRAFT, first=(61, 61)),
         ),
         (  # decode worker 1
-            Read(worker=0, pair="attention+draft", cache="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=0, pair="attention+draft", cache="draft", layers=(61,), holds=(("head", (16, 32)),),
+            Read(worker=0, groups="attention+draft", cache="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=0, groups="attention+draft", cache="draft", layers=(61,), holds=(("head", (16, 32)),),
                  table=DRAFT, first=(61, 61), offset=(131_072, 0)),
         ),
         (  # decode worker 2
-            Read(worker=1, pair="attention+draft", cache="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=1, pair="attention+draft", cache="draft", layers=(61,), holds=(("head", (32, 48)),),
+            Read(worker=1, groups="attention+draft", cache="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=1, groups="attention+draft", cache="draft", layers=(61,), holds=(("head", (32, 48)),),
                  table=DRAFT, first=(61, 61)),
         ),
         (  # decode worker 3
-            Read(worker=1, pair="attention+draft", cache="attention", layers=tuple(range(61)), table=ATTENTION),
-            Read(worker=1, pair="attention+draft", cache="draft", layers=(61,), holds=(("head", (48, 64)),),
+            Read(worker=1, groups="attention+draft", cache="attention", layers=tuple(range(61)), table=ATTENTION),
+            Read(worker=1, groups="attention+draft", cache="draft", layers=(61,), holds=(("head", (48, 64)),),
                  table=DRAFT, first=(61, 61), offset=(131_072, 0)),
         ),
     )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_61_LAYERS = (Loop("layer", count=61, prefill=(1, 0), decode=(1, 0)),)
 EACH_16_HEADS = (Loop("head", count=16, prefill=(0, 8192), decode=(0, 8192)),)
 ATTENTION = Table(
-    page=(Nest(("latent", "rope"), bytes=18_432, loops=EACH_61_LAYERS),),
-    token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_61_LAYERS, token=(1152, 1152)),),
+    per_page=(Nest(("latent", "rope"), bytes=18_432, loops=EACH_61_LAYERS),),
+    per_token=(Nest(("latent", "rope"), bytes=1152, loops=EACH_61_LAYERS, token_step=(1152, 1152)),),
 )
 DRAFT = Table(
-    page=(Nest(("k", "v"), bytes=131_072),),
-    token=(Nest(("k", "v"), bytes=512, loops=EACH_16_HEADS, token=(512, 512)),),
+    per_page=(Nest(("k", "v"), bytes=131_072),),
+    per_token=(Nest(("k", "v"), bytes=512, loops=EACH_16_HEADS, token_step=(512, 512)),),
 )
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention+draft: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
-PAIRS = (Pair("attention+draft", page=16),)
+GROUP_PAIRS = (GroupPair("attention+draft", page_rows=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
-    return Side(key="tp=2,draft_tokens=3", digest="940d3b4b2e098eb36b0e88912a2d3569", groups=(
+    return Side(key="tp=2,draft_tokens=3", digest="d8b971cad36e9801fac3c6ded271ed0d", groups=(
         Group("attention+draft", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(PREFILL_PLANES, holds=(("draft", "head", (0, 32)),)),
@@ -94,7 +95,7 @@ def prefill() -> Side:
     ))
 
 def decode() -> Side:
-    return Side(key="tp=4,draft_tokens=3", digest="cfa051a990541bb48303f9f101594461", groups=(
+    return Side(key="tp=4,draft_tokens=3", digest="8c5c4aab88bf8659630929274328db9e", groups=(
         Group("attention+draft", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(DECODE_PLANES, holds=(("draft", "head", (0, 16)),)),
@@ -104,30 +105,30 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 PREFILL_PLANES = (
-    Planes("attention", "attention+draft", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
+    Planes("attention", "attention+draft", loops=(("layer", tuple(range(61)), 1),), page_bytes=18_432, views=(
         View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),
         View("rope", "bf16", offset=1024, axes=(("token", 16, 1152), ("turn", 64, 2))),
     )),
-    Planes("draft", "attention+draft", first=61, loops=(("layer", (61,), 1),), page=262_144, views=(
+    Planes("draft", "attention+draft", first=61, loops=(("layer", (61,), 1),), page_bytes=262_144, views=(
         View("k", "bf16", axes=(("head", 32, 8192), ("token", 16, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 32, 8192), ("token", 16, 512), ("dim", 128, 2))),
     )),
 )
 DECODE_PLANES = (
-    Planes("attention", "attention+draft", loops=(("layer", tuple(range(61)), 1),), page=18_432, views=(
+    Planes("attention", "attention+draft", loops=(("layer", tuple(range(61)), 1),), page_bytes=18_432, views=(
         View("latent", "bf16", axes=(("token", 16, 1152), ("dim", 512, 2))),
         View("rope", "bf16", offset=1024, axes=(("token", 16, 1152), ("turn", 64, 2))),
     )),
-    Planes("draft", "attention+draft", first=61, loops=(("layer", (61,), 1),), page=131_072, views=(
+    Planes("draft", "attention+draft", first=61, loops=(("layer", (61,), 1),), page_bytes=131_072, views=(
         View("k", "bf16", axes=(("head", 16, 8192), ("token", 16, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 16, 8192), ("token", 16, 512), ("dim", 128, 2))),
     )),
 )
 
-PLAN = Plan(format=2, title="Kimi K2 with an EAGLE-3 draft", model="kimi-k2-eagle3",
-            model_digest="274f4f09cbd5aa1458294b67f412a7fc", digest="dd6651f6e383873dcc8fed759cab0a4e",
-            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
-            reads=reads())
+PLAN = Plan(format=3, title="Kimi K2 with an EAGLE-3 draft", model="kimi-k2-eagle3",
+            model_digest="274f4f09cbd5aa1458294b67f412a7fc", digest="28d1abf9c8ffc7ee9697d7bca1d53eed",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(),
+            group_pairs=GROUP_PAIRS, reads=reads())

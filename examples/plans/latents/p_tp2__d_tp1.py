@@ -33,6 +33,7 @@ Strategy: direct, every span is copied straight to its place in the decode pages
     needs are written, or a whole last page where a request allows it.
 compressed+indexer: a row per 4 tokens, moved whole with the last of them.
 window.0, window.1, each: only the last 127 tokens (a window of 128 includes the next token).
+Shared memory: on both sides compressed+indexer, window.0 and window.1. A block is of one of these groups at a time.
 Both sides: the page layout of caches compressed, indexer and window comes from vllm's engine file; not yet verified
     on a running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. compressed: 2
@@ -42,93 +43,97 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Needs, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="compressed+indexer", cache="compressed", layers=(1, 3), table=COMPRESSED),
-            Read(worker=0, pair="compressed+indexer", cache="indexer", layers=(1, 3), table=INDEXER, first=(1, 1)),
-            Read(worker=0, pair="window.0", cache="window", layers=(0, 2), table=WINDOW, first=(2, 2)),
-            Read(worker=0, pair="window.1", cache="window", layers=(1, 3), table=WINDOW, first=(3, 3)),
+            Read(worker=0, groups="compressed+indexer", cache="compressed", layers=(1, 3), table=COMPRESSED),
+            Read(worker=0, groups="compressed+indexer", cache="indexer", layers=(1, 3), table=INDEXER, first=(1, 1)),
+            Read(worker=0, groups="window.0", cache="window", layers=(0, 2), table=WINDOW, first=(2, 2)),
+            Read(worker=0, groups="window.1", cache="window", layers=(1, 3), table=WINDOW, first=(3, 3)),
         ),
     )
 
 # The prefill workers that each decode worker notifies when it is done, although it reads nothing from them.
 NOTIFY = ((1,),)
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 COMPRESSED_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(0, 37_440), decode=(0, 37_440)),)
 INDEXER_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(0, 8640), decode=(0, 8640)),)
 WINDOW_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(0, 19_008), decode=(0, 19_008)),)
-COMPRESSED = Table(page=(Nest(("latent", "rope", "exponent"), bytes=74_815),), token=(
-    Nest(("latent", "rope"), bytes=576, loops=COMPRESSED_EACH_2_LAYERS, token=(576, 576)),
-    Nest(("exponent",), prefill=(0, 36_864), decode=(0, 36_864), bytes=7, loops=COMPRESSED_EACH_2_LAYERS, token=(8, 8)),
+COMPRESSED = Table(per_page=(Nest(("latent", "rope", "exponent"), bytes=74_815),), per_token=(
+    Nest(("latent", "rope"), bytes=576, loops=COMPRESSED_EACH_2_LAYERS, token_step=(576, 576)),
+    Nest(("exponent",), prefill=(0, 36_864), decode=(0, 36_864), bytes=7, loops=COMPRESSED_EACH_2_LAYERS,
+         token_step=(8, 8)),
 ))
-INDEXER = Table(page=(Nest(("k", "scale"), bytes=17_088),), token=(
-    Nest(("k",), bytes=128, loops=INDEXER_EACH_2_LAYERS, token=(128, 128)),
-    Nest(("scale",), prefill=(0, 8192), decode=(0, 8192), bytes=4, loops=INDEXER_EACH_2_LAYERS, token=(4, 4)),
+INDEXER = Table(per_page=(Nest(("k", "scale"), bytes=17_088),), per_token=(
+    Nest(("k",), bytes=128, loops=INDEXER_EACH_2_LAYERS, token_step=(128, 128)),
+    Nest(("scale",), prefill=(0, 8192), decode=(0, 8192), bytes=4, loops=INDEXER_EACH_2_LAYERS, token_step=(4, 4)),
 ))
-WINDOW = Table(page=(Nest(("latent", "rope", "exponent"), bytes=37_695),), token=(
-    Nest(("latent", "rope"), bytes=576, loops=WINDOW_EACH_2_LAYERS, token=(576, 576)),
-    Nest(("exponent",), prefill=(0, 18_432), decode=(0, 18_432), bytes=7, loops=WINDOW_EACH_2_LAYERS, token=(8, 8)),
+WINDOW = Table(per_page=(Nest(("latent", "rope", "exponent"), bytes=37_695),), per_token=(
+    Nest(("latent", "rope"), bytes=576, loops=WINDOW_EACH_2_LAYERS, token_step=(576, 576)),
+    Nest(("exponent",), prefill=(0, 18_432), decode=(0, 18_432), bytes=7, loops=WINDOW_EACH_2_LAYERS,
+         token_step=(8, 8)),
 ))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # compressed+indexer: row r = t // 4, with its last token, at r % 64 of block r // 64 on both sides; runs end at
 #   multiples of 64.
 # window.0, window.1: token t at t % 32 of block t // 32 on both sides, from end - 127 on; runs end at multiples of 32.
-PAIRS = (Pair("compressed+indexer", page=64, rows=4),
-         Pair("window.0", page=32, needs=Needs(keep=127)),
-         Pair("window.1", page=32, needs=Needs(keep=127)))
+GROUP_PAIRS = (GroupPair("compressed+indexer", page_rows=64, rows=4),
+               GroupPair("window.0", page_rows=32, needs=Needs(keep=127)),
+               GroupPair("window.1", page_rows=32, needs=Needs(keep=127)))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
+# Groups of one `arena`, 0 if left out, share memory: a block is of one of them at a time.
 def prefill() -> Side:
-    return Side(key="tp=2,order=BLHNC", digest="780d7133092637cd57ce2cea87097681", groups=(
+    return Side(key="tp=2,order=BLHNC", digest="5a35ee4dca55ac7bbbfedebe8c1f1dcf", groups=(
         Group("compressed+indexer", "tokens", tokens=256, kernel=256),
         Group("window.0", "tokens", tokens=32, kernel=32),
         Group("window.1", "tokens", tokens=32, kernel=32),
     ), workers=(Worker(PLANES), Worker(PLANES)), needs=(("window", Needs(keep=127)),))
 
 def decode() -> Side:
-    return Side(key="tp=1,order=BLNHC", digest="78f4bc2dbbecc1541e4ed4b0ba9380ed", groups=(
+    return Side(key="tp=1,order=BLNHC", digest="b4e9c30fa4d3251ae39db12bb4ed83fa", groups=(
         Group("compressed+indexer", "tokens", tokens=256, kernel=256),
         Group("window.0", "tokens", tokens=32, kernel=32),
         Group("window.1", "tokens", tokens=32, kernel=32),
     ), workers=(Worker(PLANES),), needs=(("window", Needs(keep=127)),))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 WINDOW_VIEWS = (
     View("latent", "fp8", axes=(("layer", 2, 19_008), ("token", 32, 576), ("dim", 448, 1))),
     View("rope", "bf16", offset=448, axes=(("layer", 2, 19_008), ("token", 32, 576), ("turn", 64, 2))),
     View("exponent", "u8", offset=18_432, axes=(("layer", 2, 19_008), ("token", 32, 8), ("tile", 7, 1))),
 )
 PLANES = (
-    Planes("compressed", "compressed+indexer", page=74_880, stride=92_160, layers=(1, 3), views=(
+    Planes("compressed", "compressed+indexer", page_bytes=74_880, stride=92_160, layers=(1, 3), views=(
         View("latent", "fp8", axes=(("layer", 2, 37_440), ("token", 64, 576), ("dim", 448, 1))),
         View("rope", "bf16", offset=448, axes=(("layer", 2, 37_440), ("token", 64, 576), ("turn", 64, 2))),
         View("exponent", "u8", offset=36_864, axes=(("layer", 2, 37_440), ("token", 64, 8), ("tile", 7, 1))),
     )),
-    Planes("indexer", "compressed+indexer", first=1, page=17_280, stride=92_160, layers=(1, 3), views=(
+    Planes("indexer", "compressed+indexer", first=1, page_bytes=17_280, stride=92_160, layers=(1, 3), views=(
         View("k", "fp8", axes=(("layer", 2, 8640), ("token", 64, 128), ("dim", 128, 1))),
         View("scale", "f32", offset=8192, axes=(("layer", 2, 8640), ("token", 64, 4), ("tile", 1, 4))),
     )),
-    Planes("window", "window.0", first=2, page=38_016, stride=92_160, layers=(0, 2), views=WINDOW_VIEWS),
-    Planes("window", "window.1", first=3, page=38_016, stride=92_160, layers=(1, 3), views=WINDOW_VIEWS),
+    Planes("window", "window.0", first=2, page_bytes=38_016, stride=92_160, layers=(0, 2), views=WINDOW_VIEWS),
+    Planes("window", "window.1", first=3, page_bytes=38_016, stride=92_160, layers=(1, 3), views=WINDOW_VIEWS),
 )
 
-PLAN = Plan(format=2, title="Windows of latents beside compressed ones", model="latents",
-            model_digest="14a14c9dd03de5df7c0ba16dfd1f2d43", digest="cde49892835c2b14e4c559567d50bfec",
-            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
-            reads=reads(), notify=NOTIFY)
+PLAN = Plan(format=3, title="Windows of latents beside compressed ones", model="latents",
+            model_digest="14a14c9dd03de5df7c0ba16dfd1f2d43", digest="af22221c1ec3246b6143d90ed1912be8",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(),
+            group_pairs=GROUP_PAIRS, reads=reads(), notify=NOTIFY)

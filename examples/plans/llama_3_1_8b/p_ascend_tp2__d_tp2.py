@@ -32,41 +32,42 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
-        (Read(worker=0, pair="attention", layers=tuple(range(32)), holds=(("head", (0, 4)),), table=ATTENTION),),
+        (Read(worker=0, groups="attention", layers=tuple(range(32)), holds=(("head", (0, 4)),), table=ATTENTION),),
         # decode worker 1
-        (Read(worker=1, pair="attention", layers=tuple(range(32)), holds=(("head", (4, 8)),), table=ATTENTION),),
+        (Read(worker=1, groups="attention", layers=tuple(range(32)), holds=(("head", (4, 8)),), table=ATTENTION),),
     )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side.
 EACH_32_LAYERS_4_HEADS_8_DIMS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                                  Loop("head", count=4, prefill=(0, 32_768), decode=(0, 8192)),
                                  Loop("dim", count=8, prefill=(0, 4096), decode=(0, 32)))
-ATTENTION = Table(token=(
-    Nest(("k",), bytes=32, loops=EACH_32_LAYERS_4_HEADS_8_DIMS, token=(32, 512)),
-    Nest(("v",), prefill=(32, 0), decode=(0, 256), bytes=32, loops=EACH_32_LAYERS_4_HEADS_8_DIMS, token=(32, 512)),
+ATTENTION = Table(per_token=(
+    Nest(("k",), bytes=32, loops=EACH_32_LAYERS_4_HEADS_8_DIMS, token_step=(32, 512)),
+    Nest(("v",), prefill=(32, 0), decode=(0, 256), bytes=32, loops=EACH_32_LAYERS_4_HEADS_8_DIMS, token_step=(32, 512)),
 ))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 128 of block t // 128 of prefill, at t % 16 of block t // 16 of decode; runs end at
 #   multiples of 16.
-PAIRS = (Pair("attention"),)
+GROUP_PAIRS = (GroupPair("attention"),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
-    return Side(key="engine=ascend,tp=2,order=nz", digest="68387caf3601de6f815e3c9e067c776e", groups=(
+    return Side(key="engine=ascend,tp=2,order=nz", digest="14a179d5c704caa64465191538292da9", groups=(
         Group("attention", "tokens", tokens=128, kernel=128),
     ), workers=(
         Worker(PREFILL_PLANES, holds=(("attention", "head", (0, 4)),)),
@@ -74,7 +75,7 @@ def prefill() -> Side:
     ))
 
 def decode() -> Side:
-    return Side(key="tp=2", digest="d496b9f4676a5dfa34130acba521eadd", groups=(
+    return Side(key="tp=2", digest="44c2396daeca14e29ed7ee8540592a2b", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(DECODE_PLANES, holds=(("attention", "head", (0, 4)),)),
@@ -82,24 +83,24 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 # `part`: an allocation of a cache that has several.
 PREFILL_PLANES = (
     Planes(
-        "attention", part="k", loops=(("layer", tuple(range(32)), 1),), page=131_072,
+        "attention", part="k", loops=(("layer", tuple(range(32)), 1),), page_bytes=131_072,
         views=(View("k", "bf16", axes=(("head", 4, 32_768), ("dim/16", 8, 4096), ("token", 128, 32), ("dim", 16, 2))),),
     ),
     Planes(
-        "attention", part="v", first=32, loops=(("layer", tuple(range(32)), 1),), page=131_072,
+        "attention", part="v", first=32, loops=(("layer", tuple(range(32)), 1),), page_bytes=131_072,
         views=(View("v", "bf16", axes=(("head", 4, 32_768), ("dim/16", 8, 4096), ("token", 128, 32), ("dim", 16, 2))),),
     ),
 )
-DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=32_768, views=(
+DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page_bytes=32_768, views=(
     View("k", "bf16", axes=(("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
 )),)
 
-PLAN = Plan(format=2, title="Llama 3.1 8B", model="llama-3.1-8b", model_digest="e82edc6ce7f867ee14dce2f0a8baed9e",
-            digest="81b12ad4982900449c364aa5c6ac3b38", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
+PLAN = Plan(format=3, title="Llama 3.1 8B", model="llama-3.1-8b", model_digest="e82edc6ce7f867ee14dce2f0a8baed9e",
+            digest="d8e467f2f4fb86128e0bb13cd6b038cb", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads())

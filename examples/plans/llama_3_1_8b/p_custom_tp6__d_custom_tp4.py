@@ -33,36 +33,37 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=tuple(range(32)), holds=(("head", (0, 1)),),
+            Read(worker=0, groups="attention", layers=tuple(range(32)), holds=(("head", (0, 1)),),
                  table=ATTENTION_1_HEAD),
-            Read(worker=1, pair="attention", layers=tuple(range(32)), holds=(("head", (1, 2)),),
+            Read(worker=1, groups="attention", layers=tuple(range(32)), holds=(("head", (1, 2)),),
                  table=ATTENTION_1_HEAD, offset=(0, 4096)),
         ),
         # decode worker 1
-        (Read(worker=2, pair="attention", layers=tuple(range(32)), holds=(("head", (2, 4)),),
+        (Read(worker=2, groups="attention", layers=tuple(range(32)), holds=(("head", (2, 4)),),
               table=ATTENTION_2_HEADS),),
         (  # decode worker 2
-            Read(worker=3, pair="attention", layers=tuple(range(32)), holds=(("head", (4, 5)),),
+            Read(worker=3, groups="attention", layers=tuple(range(32)), holds=(("head", (4, 5)),),
                  table=ATTENTION_1_HEAD),
-            Read(worker=4, pair="attention", layers=tuple(range(32)), holds=(("head", (5, 6)),),
+            Read(worker=4, groups="attention", layers=tuple(range(32)), holds=(("head", (5, 6)),),
                  table=ATTENTION_1_HEAD, offset=(0, 4096)),
         ),
         # decode worker 3
-        (Read(worker=5, pair="attention", layers=tuple(range(32)), holds=(("head", (6, 8)),),
+        (Read(worker=5, groups="attention", layers=tuple(range(32)), holds=(("head", (6, 8)),),
               table=ATTENTION_2_HEADS),),
     )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side. Hops, for tokens in tiles, are
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side. Hops, for tokens in tiles, are
 # (rows, prefill bytes, decode bytes): after so many rows, so many bytes further.
 EACH_32_LAYERS_16_DIMS_16_TOKENS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                                     Loop("dim", count=16, prefill=(0, 16), decode=(0, 256)),
@@ -92,33 +93,33 @@ EACH_32_LAYERS_2_HEADS_16_DIMS = (Loop("layer", count=32, prefill=(1, 0), decode
 EACH_32_LAYERS_2_HEADS_128_DIMS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                                    Loop("head", count=2, prefill=(0, 8192), decode=(0, 4096)),
                                    Loop("dim", count=128, prefill=(0, 2), decode=(0, 16)))
-ATTENTION_1_HEAD = Table(page=(
+ATTENTION_1_HEAD = Table(per_page=(
     Nest(("k",), bytes=16, loops=EACH_32_LAYERS_16_DIMS_16_TOKENS),
     Nest(("v",), prefill=(0, 256), decode=(0, 8192), bytes=2, loops=EACH_32_LAYERS_2_TOKENS_128_DIMS_8_TOKENS),
-), token=(
-    Nest(("k",), bytes=16, loops=EACH_32_LAYERS_16_DIMS, token=(512, 16)),
-    Nest(("v",), prefill=(0, 256), decode=(0, 8192), bytes=2, loops=EACH_32_LAYERS_128_DIMS, token=(512, 2),
+), per_token=(
+    Nest(("k",), bytes=16, loops=EACH_32_LAYERS_16_DIMS, token_step=(512, 16)),
+    Nest(("v",), prefill=(0, 256), decode=(0, 8192), bytes=2, loops=EACH_32_LAYERS_128_DIMS, token_step=(512, 2),
          hops=((8, 0, 2032),)),
 ))
-ATTENTION_2_HEADS = Table(page=(
+ATTENTION_2_HEADS = Table(per_page=(
     Nest(("k",), bytes=16, loops=EACH_32_LAYERS_2_HEADS_16_DIMS_16_TOKENS),
     Nest(("v",), prefill=(0, 256), decode=(0, 8192), bytes=2, loops=EACH_32_LAYERS_2_HEADS_2_TOKENS_128_DIMS_8_TOKENS),
-), token=(
-    Nest(("k",), bytes=16, loops=EACH_32_LAYERS_2_HEADS_16_DIMS, token=(512, 16)),
-    Nest(("v",), prefill=(0, 256), decode=(0, 8192), bytes=2, loops=EACH_32_LAYERS_2_HEADS_128_DIMS, token=(512, 2),
-         hops=((8, 0, 2032),)),
+), per_token=(
+    Nest(("k",), bytes=16, loops=EACH_32_LAYERS_2_HEADS_16_DIMS, token_step=(512, 16)),
+    Nest(("v",), prefill=(0, 256), decode=(0, 8192), bytes=2, loops=EACH_32_LAYERS_2_HEADS_128_DIMS,
+         token_step=(512, 2), hops=((8, 0, 2032),)),
 ))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
-PAIRS = (Pair("attention", page=16),)
+GROUP_PAIRS = (GroupPair("attention", page_rows=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
-    return Side(key="engine=custom,tp=6", digest="b77dd87ef114e3ee5498d6bf3798fa55", groups=(
+    return Side(key="engine=custom,tp=6", digest="10a136c828930c25d0182cc70a4c7aff", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(PREFILL_0_1_3_4_PLANES, holds=(("attention", "head", (0, 1)),)),
@@ -131,7 +132,7 @@ def prefill() -> Side:
 
 def decode() -> Side:
     return Side(key="engine=custom,tp=4,order=shuffled,copies=round_robin",
-                digest="e25dec84b11395d044b3dd84b7ed3640", groups=(
+                digest="7c5ebb296af37c0555409dfc4477c7d3", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(DECODE_PLANES, holds=(("attention", "head", (0, 2)),)),
@@ -141,21 +142,21 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
-PREFILL_0_1_3_4_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=8192, views=(
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
+PREFILL_0_1_3_4_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page_bytes=8192, views=(
     View("k", "bf16", axes=(("head", 1, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 1, 8192), ("token", 16, 512), ("dim", 128, 2))),
 )),)
-PREFILL_2_5_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=16_384, views=(
+PREFILL_2_5_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page_bytes=16_384, views=(
     View("k", "bf16", axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
 )),)
-DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=16_384, views=(
+DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page_bytes=16_384, views=(
     View("k", "bf16", axes=(("head", 2, 4096), ("dim/8", 16, 256), ("token", 16, 16), ("dim", 8, 2))),
     View("v", "bf16", offset=8192, axes=(("head", 2, 4096), ("token/8", 2, 2048), ("dim", 128, 16), ("token", 8, 2))),
 )),)
 
-PLAN = Plan(format=2, title="Llama 3.1 8B", model="llama-3.1-8b", model_digest="e82edc6ce7f867ee14dce2f0a8baed9e",
-            digest="0ad4d849806f750f419cb9315bb97892", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
+PLAN = Plan(format=3, title="Llama 3.1 8B", model="llama-3.1-8b", model_digest="e82edc6ce7f867ee14dce2f0a8baed9e",
+            digest="261bf324f3e23bcd4fa8fa8fb4091cfb", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads())

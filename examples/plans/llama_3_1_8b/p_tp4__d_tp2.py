@@ -27,47 +27,48 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=tuple(range(32)), holds=(("head", (0, 2)),), table=ATTENTION),
-            Read(worker=1, pair="attention", layers=tuple(range(32)), holds=(("head", (2, 4)),), table=ATTENTION,
+            Read(worker=0, groups="attention", layers=tuple(range(32)), holds=(("head", (0, 2)),), table=ATTENTION),
+            Read(worker=1, groups="attention", layers=tuple(range(32)), holds=(("head", (2, 4)),), table=ATTENTION,
                  offset=(0, 16_384)),
         ),
         (  # decode worker 1
-            Read(worker=2, pair="attention", layers=tuple(range(32)), holds=(("head", (4, 6)),), table=ATTENTION),
-            Read(worker=3, pair="attention", layers=tuple(range(32)), holds=(("head", (6, 8)),), table=ATTENTION,
+            Read(worker=2, groups="attention", layers=tuple(range(32)), holds=(("head", (4, 6)),), table=ATTENTION),
+            Read(worker=3, groups="attention", layers=tuple(range(32)), holds=(("head", (6, 8)),), table=ATTENTION,
                  offset=(0, 16_384)),
         ),
     )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_32_LAYERS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),)
 EACH_32_LAYERS_2_HEADS = (Loop("layer", count=32, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=2, prefill=(0, 8192), decode=(0, 8192)))
 ATTENTION = Table(
-    page=(Nest(("k", "v"), bytes=16_384, loops=EACH_32_LAYERS),),
-    token=(Nest(("k", "v"), bytes=512, loops=EACH_32_LAYERS_2_HEADS, token=(512, 512)),),
+    per_page=(Nest(("k", "v"), bytes=16_384, loops=EACH_32_LAYERS),),
+    per_token=(Nest(("k", "v"), bytes=512, loops=EACH_32_LAYERS_2_HEADS, token_step=(512, 512)),),
 )
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
-PAIRS = (Pair("attention", page=16),)
+GROUP_PAIRS = (GroupPair("attention", page_rows=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
-    return Side(key="tp=4", digest="9aba382b15c7256f50f705fa85af2109", groups=(
+    return Side(key="tp=4", digest="d3446f3f589e362ba3b91d6172e951bb", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(PREFILL_PLANES, holds=(("attention", "head", (0, 2)),)),
@@ -77,7 +78,7 @@ def prefill() -> Side:
     ))
 
 def decode() -> Side:
-    return Side(key="tp=2", digest="d496b9f4676a5dfa34130acba521eadd", groups=(
+    return Side(key="tp=2", digest="44c2396daeca14e29ed7ee8540592a2b", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(DECODE_PLANES, holds=(("attention", "head", (0, 4)),)),
@@ -85,17 +86,17 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
-PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=16_384, views=(
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
+PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page_bytes=16_384, views=(
     View("k", "bf16", axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
 )),)
-DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page=32_768, views=(
+DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(32)), 1),), page_bytes=32_768, views=(
     View("k", "bf16", axes=(("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 4, 8192), ("token", 16, 512), ("dim", 128, 2))),
 )),)
 
-PLAN = Plan(format=2, title="Llama 3.1 8B", model="llama-3.1-8b", model_digest="e82edc6ce7f867ee14dce2f0a8baed9e",
-            digest="72e99a21f986e3bf5343c34f9c2c324d", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
+PLAN = Plan(format=3, title="Llama 3.1 8B", model="llama-3.1-8b", model_digest="e82edc6ce7f867ee14dce2f0a8baed9e",
+            digest="aece866ab42d01911b739316568c0da1", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads())

@@ -27,71 +27,72 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=tuple(range(40)), holds=(("head", (0, 1)),), table=ATTENTION),
-            Read(worker=1, pair="attention", layers=tuple(range(40)), holds=(("head", (1, 2)),), table=ATTENTION,
+            Read(worker=0, groups="attention", layers=tuple(range(40)), holds=(("head", (0, 1)),), table=ATTENTION),
+            Read(worker=1, groups="attention", layers=tuple(range(40)), holds=(("head", (1, 2)),), table=ATTENTION,
                  offset=(0, 8192)),
-            Read(worker=8, pair="attention", layers=tuple(range(40, 80)), holds=(("head", (0, 1)),), table=ATTENTION,
-                 first=(0, 40)),
-            Read(worker=9, pair="attention", layers=tuple(range(40, 80)), holds=(("head", (1, 2)),), table=ATTENTION,
-                 first=(0, 40), offset=(0, 8192)),
+            Read(worker=8, groups="attention", layers=tuple(range(40, 80)), holds=(("head", (0, 1)),),
+                 table=ATTENTION, first=(0, 40)),
+            Read(worker=9, groups="attention", layers=tuple(range(40, 80)), holds=(("head", (1, 2)),),
+                 table=ATTENTION, first=(0, 40), offset=(0, 8192)),
         ),
         (  # decode worker 1
-            Read(worker=2, pair="attention", layers=tuple(range(40)), holds=(("head", (2, 3)),), table=ATTENTION),
-            Read(worker=3, pair="attention", layers=tuple(range(40)), holds=(("head", (3, 4)),), table=ATTENTION,
+            Read(worker=2, groups="attention", layers=tuple(range(40)), holds=(("head", (2, 3)),), table=ATTENTION),
+            Read(worker=3, groups="attention", layers=tuple(range(40)), holds=(("head", (3, 4)),), table=ATTENTION,
                  offset=(0, 8192)),
-            Read(worker=10, pair="attention", layers=tuple(range(40, 80)), holds=(("head", (2, 3)),),
+            Read(worker=10, groups="attention", layers=tuple(range(40, 80)), holds=(("head", (2, 3)),),
                  table=ATTENTION, first=(0, 40)),
-            Read(worker=11, pair="attention", layers=tuple(range(40, 80)), holds=(("head", (3, 4)),),
+            Read(worker=11, groups="attention", layers=tuple(range(40, 80)), holds=(("head", (3, 4)),),
                  table=ATTENTION, first=(0, 40), offset=(0, 8192)),
         ),
         (  # decode worker 2
-            Read(worker=4, pair="attention", layers=tuple(range(40)), holds=(("head", (4, 5)),), table=ATTENTION),
-            Read(worker=5, pair="attention", layers=tuple(range(40)), holds=(("head", (5, 6)),), table=ATTENTION,
+            Read(worker=4, groups="attention", layers=tuple(range(40)), holds=(("head", (4, 5)),), table=ATTENTION),
+            Read(worker=5, groups="attention", layers=tuple(range(40)), holds=(("head", (5, 6)),), table=ATTENTION,
                  offset=(0, 8192)),
-            Read(worker=12, pair="attention", layers=tuple(range(40, 80)), holds=(("head", (4, 5)),),
+            Read(worker=12, groups="attention", layers=tuple(range(40, 80)), holds=(("head", (4, 5)),),
                  table=ATTENTION, first=(0, 40)),
-            Read(worker=13, pair="attention", layers=tuple(range(40, 80)), holds=(("head", (5, 6)),),
+            Read(worker=13, groups="attention", layers=tuple(range(40, 80)), holds=(("head", (5, 6)),),
                  table=ATTENTION, first=(0, 40), offset=(0, 8192)),
         ),
         (  # decode worker 3
-            Read(worker=6, pair="attention", layers=tuple(range(40)), holds=(("head", (6, 7)),), table=ATTENTION),
-            Read(worker=7, pair="attention", layers=tuple(range(40)), holds=(("head", (7, 8)),), table=ATTENTION,
+            Read(worker=6, groups="attention", layers=tuple(range(40)), holds=(("head", (6, 7)),), table=ATTENTION),
+            Read(worker=7, groups="attention", layers=tuple(range(40)), holds=(("head", (7, 8)),), table=ATTENTION,
                  offset=(0, 8192)),
-            Read(worker=14, pair="attention", layers=tuple(range(40, 80)), holds=(("head", (6, 7)),),
+            Read(worker=14, groups="attention", layers=tuple(range(40, 80)), holds=(("head", (6, 7)),),
                  table=ATTENTION, first=(0, 40)),
-            Read(worker=15, pair="attention", layers=tuple(range(40, 80)), holds=(("head", (7, 8)),),
+            Read(worker=15, groups="attention", layers=tuple(range(40, 80)), holds=(("head", (7, 8)),),
                  table=ATTENTION, first=(0, 40), offset=(0, 8192)),
         ),
     )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_40_LAYERS = (Loop("layer", count=40, prefill=(1, 0), decode=(1, 0)),)
 ATTENTION = Table(
-    page=(Nest(("k", "v"), bytes=8192, loops=EACH_40_LAYERS),),
-    token=(Nest(("k", "v"), bytes=512, loops=EACH_40_LAYERS, token=(512, 512)),),
+    per_page=(Nest(("k", "v"), bytes=8192, loops=EACH_40_LAYERS),),
+    per_token=(Nest(("k", "v"), bytes=512, loops=EACH_40_LAYERS, token_step=(512, 512)),),
 )
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
-PAIRS = (Pair("attention", page=16),)
+GROUP_PAIRS = (GroupPair("attention", page_rows=16),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
-    return Side(key="tp=8,pp=2", digest="e3cb45b6b0d2628e0043e7cbb208d587", groups=(
+    return Side(key="tp=8,pp=2", digest="339d0a9de5b6a3f3904e3b59f4537c92", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(PREFILL_0_TO_7_PLANES, holds=(("attention", "head", (0, 1)),)),
@@ -113,7 +114,7 @@ def prefill() -> Side:
     ))
 
 def decode() -> Side:
-    return Side(key="tp=4", digest="aba12081efbc9eb254467d8147e5bf2f", groups=(
+    return Side(key="tp=4", digest="e70a45a75e07ed2325a04e10313cbceb", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
     ), workers=(
         Worker(DECODE_PLANES, holds=(("attention", "head", (0, 2)),)),
@@ -123,21 +124,21 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 PREFILL_ATTENTION_VIEWS = (
     View("k", "bf16", axes=(("head", 1, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 1, 8192), ("token", 16, 512), ("dim", 128, 2))),
 )
-PREFILL_0_TO_7_PLANES = (Planes("attention", loops=(("layer", tuple(range(40)), 1),), page=8192,
+PREFILL_0_TO_7_PLANES = (Planes("attention", loops=(("layer", tuple(range(40)), 1),), page_bytes=8192,
                                 views=PREFILL_ATTENTION_VIEWS),)
-PREFILL_8_TO_15_PLANES = (Planes("attention", loops=(("layer", tuple(range(40, 80)), 1),), page=8192,
+PREFILL_8_TO_15_PLANES = (Planes("attention", loops=(("layer", tuple(range(40, 80)), 1),), page_bytes=8192,
                                  views=PREFILL_ATTENTION_VIEWS),)
-DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(80)), 1),), page=16_384, views=(
+DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(80)), 1),), page_bytes=16_384, views=(
     View("k", "bf16", axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 2, 8192), ("token", 16, 512), ("dim", 128, 2))),
 )),)
 
-PLAN = Plan(format=2, title="Llama 3.3 70B", model="llama-3.3-70b", model_digest="83b4e9c13dfcee00d83c0fae985c50ef",
-            digest="71c673a291a47d9bc79b94caa29fbb19", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
+PLAN = Plan(format=3, title="Llama 3.3 70B", model="llama-3.3-70b", model_digest="83b4e9c13dfcee00d83c0fae985c50ef",
+            digest="e1b4e28affdb7cc6bf58ab57e6f3e943", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads())

@@ -30,6 +30,8 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 80 (10 store attention, 70 store linear).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written, or a whole last page where a request allows it; a state is written whole.
+Shared memory: on both sides attention, linear.0, linear.1, linear.2, linear.3, linear.4, linear.5 and linear.6. A
+    block is of one of these groups at a time.
 Both sides: the page layout of caches attention and linear comes from vllm's engine file; not yet verified on a
     running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 10
@@ -38,29 +40,32 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=tuple(range(7, 80, 8)), holds=(("head", (0, 2)),), table=ATTENTION),
-            Read(worker=1, pair="attention", layers=tuple(range(7, 80, 8)), holds=(("head", (2, 4)),),
+            Read(worker=0, groups="attention", layers=tuple(range(7, 80, 8)), holds=(("head", (0, 2)),),
+                 table=ATTENTION),
+            Read(worker=1, groups="attention", layers=tuple(range(7, 80, 8)), holds=(("head", (2, 4)),),
                  table=ATTENTION, offset=(0, 524_288)),
-            *(Read(worker=0, pair=name, cache="linear", layers=layers, holds=(("head", (0, 16)),), table=LINEAR,
+            *(Read(worker=0, groups=name, cache="linear", layers=layers, holds=(("head", (0, 16)),), table=LINEAR,
                    first=(plane, plane)) for name, layers, plane in LINEAR_GROUPS),
-            *(Read(worker=1, pair=name, cache="linear", layers=layers, holds=(("head", (16, 32)),), table=LINEAR,
+            *(Read(worker=1, groups=name, cache="linear", layers=layers, holds=(("head", (16, 32)),), table=LINEAR,
                    offset=(0, 524_288), first=(plane, plane)) for name, layers, plane in LINEAR_GROUPS),
         ),
         (  # decode worker 1
-            Read(worker=2, pair="attention", layers=tuple(range(7, 80, 8)), holds=(("head", (4, 6)),), table=ATTENTION),
-            Read(worker=3, pair="attention", layers=tuple(range(7, 80, 8)), holds=(("head", (6, 8)),),
+            Read(worker=2, groups="attention", layers=tuple(range(7, 80, 8)), holds=(("head", (4, 6)),),
+                 table=ATTENTION),
+            Read(worker=3, groups="attention", layers=tuple(range(7, 80, 8)), holds=(("head", (6, 8)),),
                  table=ATTENTION, offset=(0, 524_288)),
-            *(Read(worker=2, pair=name, cache="linear", layers=layers, holds=(("head", (32, 48)),), table=LINEAR,
+            *(Read(worker=2, groups=name, cache="linear", layers=layers, holds=(("head", (32, 48)),), table=LINEAR,
                    first=(plane, plane)) for name, layers, plane in LINEAR_GROUPS),
-            *(Read(worker=3, pair=name, cache="linear", layers=layers, holds=(("head", (48, 64)),), table=LINEAR,
+            *(Read(worker=3, groups=name, cache="linear", layers=layers, holds=(("head", (48, 64)),), table=LINEAR,
                    offset=(0, 524_288), first=(plane, plane)) for name, layers, plane in LINEAR_GROUPS),
         ),
     )
@@ -77,33 +82,34 @@ LINEAR_GROUPS = (
     ("linear.6", (6, 14, 22, 30, 38, 46, 54, 62, 70, 78), 70),
 )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_10_LAYERS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),)
 EACH_10_LAYERS_2_HEADS = (Loop("layer", count=10, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=2, prefill=(0, 262_144), decode=(0, 262_144)))
 ATTENTION = Table(
-    page=(Nest(("k", "v"), bytes=524_288, loops=EACH_10_LAYERS),),
-    token=(Nest(("k", "v"), bytes=512, loops=EACH_10_LAYERS_2_HEADS, token=(512, 512)),),
+    per_page=(Nest(("k", "v"), bytes=524_288, loops=EACH_10_LAYERS),),
+    per_token=(Nest(("k", "v"), bytes=512, loops=EACH_10_LAYERS_2_HEADS, token_step=(512, 512)),),
 )
-LINEAR = Table(page=(Nest(("state",), bytes=524_288, loops=EACH_10_LAYERS),))
+LINEAR = Table(per_page=(Nest(("state",), bytes=524_288, loops=EACH_10_LAYERS),))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied. A state is copied whole.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied. A state is copied whole.
 # attention: token t at t % 512 of block t // 512 on both sides; runs end at multiples of 512.
 # linear.0, linear.1, linear.2, linear.3, linear.4, linear.5, linear.6: the slot of a state on both sides.
-PAIRS = (
-    Pair("attention", page=512),
-    *(Pair(name) for name in ("linear.0", "linear.1", "linear.2", "linear.3", "linear.4", "linear.5", "linear.6")),
+GROUP_PAIRS = (
+    GroupPair("attention", page_rows=512),
+    *(GroupPair(name) for name in ("linear.0", "linear.1", "linear.2", "linear.3", "linear.4", "linear.5", "linear.6")),
 )
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
+# Groups of one `arena`, 0 if left out, share memory: a block is of one of them at a time.
 def prefill() -> Side:
-    return Side(key="tp=4", digest="e067bc757697341e093fb7b3b48cd698", groups=(
+    return Side(key="tp=4", digest="e94ab4101c64a0cf9568330622185703", groups=(
         Group("attention", "tokens", tokens=512, kernel=512),
         *(Group(name, "state")
           for name in ("linear.0", "linear.1", "linear.2", "linear.3", "linear.4", "linear.5", "linear.6")),
@@ -115,7 +121,7 @@ def prefill() -> Side:
     ))
 
 def decode() -> Side:
-    return Side(key="tp=2", digest="0d7164bf2c711f85813a3130fb2b7e50", groups=(
+    return Side(key="tp=2", digest="dbad31969e31c0e94067006d53a39d13", groups=(
         Group("attention", "tokens", tokens=512, kernel=512),
         *(Group(name, "state")
           for name in ("linear.0", "linear.1", "linear.2", "linear.3", "linear.4", "linear.5", "linear.6")),
@@ -125,28 +131,28 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 PREFILL_LINEAR_VIEWS = (View("state", "bf16", axes=(("head", 16, 32_768), ("row", 128, 256), ("column", 128, 2))),)
 DECODE_LINEAR_VIEWS = (View("state", "bf16", axes=(("head", 32, 32_768), ("row", 128, 256), ("column", 128, 2))),)
 PREFILL_PLANES = (
-    Planes("attention", loops=(("layer", tuple(range(7, 80, 8)), 1),), page=524_288, views=(
+    Planes("attention", loops=(("layer", tuple(range(7, 80, 8)), 1),), page_bytes=524_288, views=(
         View("k", "bf16", axes=(("head", 2, 262_144), ("token", 512, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 2, 262_144), ("token", 512, 512), ("dim", 128, 2))),
     )),
-    *(Planes("linear", name, first=plane, loops=(("layer", layers, 1),), page=524_288, views=PREFILL_LINEAR_VIEWS)
+    *(Planes("linear", name, first=plane, loops=(("layer", layers, 1),), page_bytes=524_288, views=PREFILL_LINEAR_VIEWS)
       for name, layers, plane in LINEAR_GROUPS),
 )
 DECODE_PLANES = (
-    Planes("attention", loops=(("layer", tuple(range(7, 80, 8)), 1),), page=1_048_576, views=(
+    Planes("attention", loops=(("layer", tuple(range(7, 80, 8)), 1),), page_bytes=1_048_576, views=(
         View("k", "bf16", axes=(("head", 4, 262_144), ("token", 512, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 4, 262_144), ("token", 512, 512), ("dim", 128, 2))),
     )),
-    *(Planes("linear", name, first=plane, loops=(("layer", layers, 1),), page=1_048_576, views=DECODE_LINEAR_VIEWS)
-      for name, layers, plane in LINEAR_GROUPS),
+    *(Planes("linear", name, first=plane, loops=(("layer", layers, 1),), page_bytes=1_048_576,
+             views=DECODE_LINEAR_VIEWS) for name, layers, plane in LINEAR_GROUPS),
 )
 
-PLAN = Plan(format=2, title="MiniMax-Text-01", model="minimax-text-01",
-            model_digest="b5819e97aa188902e0a69be82d970c18", digest="80fc54595dbed480731b6ae9b11e1daa",
-            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
-            reads=reads())
+PLAN = Plan(format=3, title="MiniMax-Text-01", model="minimax-text-01",
+            model_digest="b5819e97aa188902e0a69be82d970c18", digest="edd697694112ed41c313c319082732b8",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(),
+            group_pairs=GROUP_PAIRS, reads=reads())

@@ -16,16 +16,16 @@ A page of cache attention on worker 0:
 A page of cache mamba on worker 0:
     prefill  |x|b|c|                           ssm                           |   1,067,008 B, blocks 1,073,152 B apart
              one slot; a KV cache tensor for each of 23 layers
-             x 12,288 B (32 head x 64 hd x 3 tap x bf16)
-             b 3,072 B (4 group x 128 st x 3 tap x bf16)
-             c 3,072 B (4 group x 128 st x 3 tap x bf16)
-             ssm 1,048,576 B (32 head x 64 hd x 128 st x f32)
+             x 12,288 B (32 head x 64 head_dim x 3 tap x bf16)
+             b 3,072 B (4 bc_group x 128 state x 3 tap x bf16)
+             c 3,072 B (4 bc_group x 128 state x 3 tap x bf16)
+             ssm 1,048,576 B (32 head x 64 head_dim x 128 state x f32)
     decode   |x|b|c|           ssm           |                                     533,504 B, blocks 540,672 B apart
              one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups of mamba
-             x 6,144 B (16 head x 64 hd x 3 tap x bf16)
-             b 1,536 B (2 group x 128 st x 3 tap x bf16)
-             c 1,536 B (2 group x 128 st x 3 tap x bf16)
-             ssm 524,288 B (16 head x 64 hd x 128 st x f32)
+             x 6,144 B (16 head x 64 head_dim x 3 tap x bf16)
+             b 1,536 B (2 bc_group x 128 state x 3 tap x bf16)
+             c 1,536 B (2 bc_group x 128 state x 3 tap x bf16)
+             ssm 524,288 B (16 head x 64 head_dim x 128 state x f32)
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
@@ -38,48 +38,58 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 52 (6 store attention, 23 store mamba, 23 store nothing).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written; a state is written whole.
+Shared memory: prefill's attention and mamba; decode's attention, mamba.0, mamba.1, mamba.2 and mamba.3. A block is
+    of one of these groups at a time.
 Both sides: the page layout of caches attention and mamba comes from vllm's engine file; not yet verified on a
     running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6
     layers x 1,024 B per token, coordinates (layer, head, token, dim); mamba: 23 layers x 2,134,016 B per state,
-    coordinates (layer, head, hd, tap, group, st).
+    coordinates (layer, head, head_dim, tap, bc_group, state).
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (0, 1)),), table=ATTENTION),
-            *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (0, 2)), ("head", (0, 16))),
-                   table=MAMBA_OF_6_LAYERS_LOWER, first=first) for name, layers, first in MAMBA_PAIRS),
-            Read(worker=0, pair="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
-                 holds=(("group", (0, 2)), ("head", (0, 16))), table=MAMBA_OF_5_LAYERS_LOWER, first=(9, 24)),
+            Read(worker=0, groups="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (0, 1)),), table=ATTENTION),
+            *(Read(worker=0, groups=name, cache="mamba", layers=layers,
+                   holds=(("bc_group", (0, 2)), ("head", (0, 16))), table=MAMBA_OF_6_LAYERS_PART_1_OF_2, first=first)
+              for name, layers, first in MAMBA_GROUP_PAIRS),
+            Read(worker=0, groups="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("bc_group", (0, 2)), ("head", (0, 16))), table=MAMBA_OF_5_LAYERS_PART_1_OF_2, first=(9, 24)),
         ),
         (  # decode worker 1
-            Read(worker=0, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (0, 1)),), table=ATTENTION),
-            *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (2, 4)), ("head", (16, 32))),
-                   table=MAMBA_OF_6_LAYERS_UPPER, first=first) for name, layers, first in MAMBA_PAIRS),
-            Read(worker=0, pair="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
-                 holds=(("group", (2, 4)), ("head", (16, 32))), table=MAMBA_OF_5_LAYERS_UPPER, first=(9, 24)),
+            Read(worker=0, groups="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (0, 1)),), table=ATTENTION),
+            *(Read(worker=0, groups=name, cache="mamba", layers=layers,
+                   holds=(("bc_group", (2, 4)), ("head", (16, 32))), table=MAMBA_OF_6_LAYERS_PART_2_OF_2,
+                   first=first) for name, layers, first in MAMBA_GROUP_PAIRS),
+            Read(worker=0, groups="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("bc_group", (2, 4)), ("head", (16, 32))), table=MAMBA_OF_5_LAYERS_PART_2_OF_2,
+                 first=(9, 24)),
         ),
         (  # decode worker 2
-            Read(worker=1, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (1, 2)),), table=ATTENTION),
-            *(Read(worker=1, pair=name, cache="mamba", layers=layers, holds=(("group", (4, 6)), ("head", (32, 48))),
-                   table=MAMBA_OF_6_LAYERS_LOWER, first=first) for name, layers, first in MAMBA_PAIRS),
-            Read(worker=1, pair="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
-                 holds=(("group", (4, 6)), ("head", (32, 48))), table=MAMBA_OF_5_LAYERS_LOWER, first=(9, 24)),
+            Read(worker=1, groups="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (1, 2)),), table=ATTENTION),
+            *(Read(worker=1, groups=name, cache="mamba", layers=layers,
+                   holds=(("bc_group", (4, 6)), ("head", (32, 48))), table=MAMBA_OF_6_LAYERS_PART_1_OF_2,
+                   first=first) for name, layers, first in MAMBA_GROUP_PAIRS),
+            Read(worker=1, groups="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("bc_group", (4, 6)), ("head", (32, 48))), table=MAMBA_OF_5_LAYERS_PART_1_OF_2,
+                 first=(9, 24)),
         ),
         (  # decode worker 3
-            Read(worker=1, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (1, 2)),), table=ATTENTION),
-            *(Read(worker=1, pair=name, cache="mamba", layers=layers, holds=(("group", (6, 8)), ("head", (48, 64))),
-                   table=MAMBA_OF_6_LAYERS_UPPER, first=first) for name, layers, first in MAMBA_PAIRS),
-            Read(worker=1, pair="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
-                 holds=(("group", (6, 8)), ("head", (48, 64))), table=MAMBA_OF_5_LAYERS_UPPER, first=(9, 24)),
+            Read(worker=1, groups="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (1, 2)),), table=ATTENTION),
+            *(Read(worker=1, groups=name, cache="mamba", layers=layers,
+                   holds=(("bc_group", (6, 8)), ("head", (48, 64))), table=MAMBA_OF_6_LAYERS_PART_2_OF_2,
+                   first=first) for name, layers, first in MAMBA_GROUP_PAIRS),
+            Read(worker=1, groups="mamba>mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("bc_group", (6, 8)), ("head", (48, 64))), table=MAMBA_OF_5_LAYERS_PART_2_OF_2,
+                 first=(9, 24)),
         ),
     )
 
@@ -93,118 +103,119 @@ DECODE_MAMBA_GROUPS = (
     ("mamba.1", (2, 11, 21, 30, 39, 48), 12),
     ("mamba.2", (4, 14, 23, 32, 41, 50), 18),
 )
-MAMBA_PAIRS = (
+MAMBA_GROUP_PAIRS = (
     ("mamba>mamba.0", (0, 9, 18, 28, 37, 46), (6, 6)),
     ("mamba>mamba.1", (2, 11, 21, 30, 39, 48), (7, 12)),
     ("mamba>mamba.2", (4, 14, 23, 32, 41, 50), (8, 18)),
 )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 ATTENTION_EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
 MAMBA_EACH_6_LAYERS = (Loop("layer", count=6, prefill=(4, 0), decode=(1, 0)),)
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(4, 0), decode=(1, 0)),)
-ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=ATTENTION_EACH_6_LAYERS, token=(512, 512)),))
-MAMBA_OF_6_LAYERS_LOWER = Table(page=(
+ATTENTION = Table(per_token=(Nest(("k", "v"), bytes=512, loops=ATTENTION_EACH_6_LAYERS, token_step=(512, 512)),))
+MAMBA_OF_6_LAYERS_PART_1_OF_2 = Table(per_page=(
     Nest(("x",), bytes=6144, loops=MAMBA_EACH_6_LAYERS),
     Nest(("b",), prefill=(0, 12_288), decode=(0, 6144), bytes=1536, loops=MAMBA_EACH_6_LAYERS),
     Nest(("c",), prefill=(0, 15_360), decode=(0, 7680), bytes=1536, loops=MAMBA_EACH_6_LAYERS),
     Nest(("ssm",), prefill=(0, 18_432), decode=(0, 9216), bytes=524_288, loops=MAMBA_EACH_6_LAYERS),
 ))
-MAMBA_OF_5_LAYERS_LOWER = Table(page=(
+MAMBA_OF_5_LAYERS_PART_1_OF_2 = Table(per_page=(
     Nest(("x",), bytes=6144, loops=EACH_5_LAYERS),
     Nest(("b",), prefill=(0, 12_288), decode=(0, 6144), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("c",), prefill=(0, 15_360), decode=(0, 7680), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("ssm",), prefill=(0, 18_432), decode=(0, 9216), bytes=524_288, loops=EACH_5_LAYERS),
 ))
-MAMBA_OF_6_LAYERS_UPPER = Table(page=(
+MAMBA_OF_6_LAYERS_PART_2_OF_2 = Table(per_page=(
     Nest(("x",), prefill=(0, 6144), bytes=6144, loops=MAMBA_EACH_6_LAYERS),
     Nest(("b",), prefill=(0, 13_824), decode=(0, 6144), bytes=1536, loops=MAMBA_EACH_6_LAYERS),
     Nest(("c",), prefill=(0, 16_896), decode=(0, 7680), bytes=1536, loops=MAMBA_EACH_6_LAYERS),
     Nest(("ssm",), prefill=(0, 542_720), decode=(0, 9216), bytes=524_288, loops=MAMBA_EACH_6_LAYERS),
 ))
-MAMBA_OF_5_LAYERS_UPPER = Table(page=(
+MAMBA_OF_5_LAYERS_PART_2_OF_2 = Table(per_page=(
     Nest(("x",), prefill=(0, 6144), bytes=6144, loops=EACH_5_LAYERS),
     Nest(("b",), prefill=(0, 13_824), decode=(0, 6144), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("c",), prefill=(0, 16_896), decode=(0, 7680), bytes=1536, loops=EACH_5_LAYERS),
     Nest(("ssm",), prefill=(0, 542_720), decode=(0, 9216), bytes=524_288, loops=EACH_5_LAYERS),
 ))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied. A state is copied whole.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied. A state is copied whole.
 # attention: token t at t % 2096 of block t // 2096 of prefill, at t % 1056 of block t // 1056 of decode; runs end at
 #   multiples of 1056 and 2096.
 # mamba>mamba.0, mamba>mamba.1, mamba>mamba.2, mamba>mamba.3: the slot of a state on both sides.
-PAIRS = (Pair("attention"),
-         Pair("mamba>mamba.0", prefill="mamba", decode="mamba.0"),
-         Pair("mamba>mamba.1", prefill="mamba", decode="mamba.1"),
-         Pair("mamba>mamba.2", prefill="mamba", decode="mamba.2"),
-         Pair("mamba>mamba.3", prefill="mamba", decode="mamba.3"))
+GROUP_PAIRS = (GroupPair("attention"),
+               GroupPair("mamba>mamba.0", prefill="mamba", decode="mamba.0"),
+               GroupPair("mamba>mamba.1", prefill="mamba", decode="mamba.1"),
+               GroupPair("mamba>mamba.2", prefill="mamba", decode="mamba.2"),
+               GroupPair("mamba>mamba.3", prefill="mamba", decode="mamba.3"))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
+# Groups of one `arena`, 0 if left out, share memory: a block is of one of them at a time.
 def prefill() -> Side:
-    return Side(key="tp=2,groups=by_cache", digest="5086e2746ccce882ebe839a31865620e", groups=(
+    return Side(key="tp=2,groups=by_cache", digest="5bc7143060f568ef16626f17d62f917e", groups=(
         Group("attention", "tokens", tokens=2096, kernel=2096),
         Group("mamba", "state"),
     ), workers=(
         Worker(PREFILL_PLANES,
-               holds=(("attention", "head", (0, 1)), ("mamba", "group", (0, 4)), ("mamba", "head", (0, 32)))),
+               holds=(("attention", "head", (0, 1)), ("mamba", "bc_group", (0, 4)), ("mamba", "head", (0, 32)))),
         Worker(PREFILL_PLANES,
-               holds=(("attention", "head", (1, 2)), ("mamba", "group", (4, 8)), ("mamba", "head", (32, 64)))),
+               holds=(("attention", "head", (1, 2)), ("mamba", "bc_group", (4, 8)), ("mamba", "head", (32, 64)))),
     ))
 
 def decode() -> Side:
-    return Side(key="tp=4", digest="f7dd6bf31728630b30834a0d8810c534", groups=(
+    return Side(key="tp=4", digest="8dcb340dc5a225089efdaa1953a4a6e4", groups=(
         Group("attention", "tokens", tokens=1056, kernel=1056),
         *(Group(name, "state") for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3")),
     ), workers=(
         Worker(DECODE_PLANES,
-               holds=(("attention", "head", (0, 1)), ("mamba", "group", (0, 2)), ("mamba", "head", (0, 16)))),
+               holds=(("attention", "head", (0, 1)), ("mamba", "bc_group", (0, 2)), ("mamba", "head", (0, 16)))),
         Worker(DECODE_PLANES,
-               holds=(("attention", "head", (0, 1)), ("mamba", "group", (2, 4)), ("mamba", "head", (16, 32)))),
+               holds=(("attention", "head", (0, 1)), ("mamba", "bc_group", (2, 4)), ("mamba", "head", (16, 32)))),
         Worker(DECODE_PLANES,
-               holds=(("attention", "head", (1, 2)), ("mamba", "group", (4, 6)), ("mamba", "head", (32, 48)))),
+               holds=(("attention", "head", (1, 2)), ("mamba", "bc_group", (4, 6)), ("mamba", "head", (32, 48)))),
         Worker(DECODE_PLANES,
-               holds=(("attention", "head", (1, 2)), ("mamba", "group", (6, 8)), ("mamba", "head", (48, 64)))),
+               holds=(("attention", "head", (1, 2)), ("mamba", "bc_group", (6, 8)), ("mamba", "head", (48, 64)))),
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 DECODE_MAMBA_VIEWS = (
-    View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
-    View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("c", "bf16", offset=7680, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("ssm", "f32", offset=9216, axes=(("head", 16, 32_768), ("hd", 64, 512), ("st", 128, 4))),
+    View("x", "bf16", axes=(("head", 16, 384), ("head_dim", 64, 6), ("tap", 3, 2))),
+    View("b", "bf16", offset=6144, axes=(("bc_group", 2, 768), ("state", 128, 6), ("tap", 3, 2))),
+    View("c", "bf16", offset=7680, axes=(("bc_group", 2, 768), ("state", 128, 6), ("tap", 3, 2))),
+    View("ssm", "f32", offset=9216, axes=(("head", 16, 32_768), ("head_dim", 64, 512), ("state", 128, 4))),
 )
 PREFILL_PLANES = (
-    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=1_073_152, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page_bytes=1_073_152, views=(
         View("k", "bf16", axes=(("head", 1, 1_073_152), ("token", 2096, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 1, 1_073_152), ("token", 2096, 512), ("dim", 128, 2))),
     )),
-    Planes("mamba", first=6, loops=(("layer", LAYERS_OF_MAMBA, 1),), page=1_067_008, stride=1_073_152, views=(
-        View("x", "bf16", axes=(("head", 32, 384), ("hd", 64, 6), ("tap", 3, 2))),
-        View("b", "bf16", offset=12_288, axes=(("group", 4, 768), ("st", 128, 6), ("tap", 3, 2))),
-        View("c", "bf16", offset=15_360, axes=(("group", 4, 768), ("st", 128, 6), ("tap", 3, 2))),
-        View("ssm", "f32", offset=18_432, axes=(("head", 32, 32_768), ("hd", 64, 512), ("st", 128, 4))),
+    Planes("mamba", first=6, loops=(("layer", LAYERS_OF_MAMBA, 1),), page_bytes=1_067_008, stride=1_073_152, views=(
+        View("x", "bf16", axes=(("head", 32, 384), ("head_dim", 64, 6), ("tap", 3, 2))),
+        View("b", "bf16", offset=12_288, axes=(("bc_group", 4, 768), ("state", 128, 6), ("tap", 3, 2))),
+        View("c", "bf16", offset=15_360, axes=(("bc_group", 4, 768), ("state", 128, 6), ("tap", 3, 2))),
+        View("ssm", "f32", offset=18_432, axes=(("head", 32, 32_768), ("head_dim", 64, 512), ("state", 128, 4))),
     )),
 )
 DECODE_PLANES = (
-    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=540_672, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page_bytes=540_672, views=(
         View("k", "bf16", axes=(("head", 1, 540_672), ("token", 1056, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 1, 540_672), ("token", 1056, 512), ("dim", 128, 2))),
     )),
-    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=533_504, stride=540_672,
+    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page_bytes=533_504, stride=540_672,
              views=DECODE_MAMBA_VIEWS) for name, layers, plane in DECODE_MAMBA_GROUPS),
-    Planes("mamba", "mamba.3", first=24, loops=(("layer", LAYERS_OF_MAMBA_3, 1),), page=533_504, stride=540_672,
-           views=DECODE_MAMBA_VIEWS),
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", LAYERS_OF_MAMBA_3, 1),), page_bytes=533_504,
+           stride=540_672, views=DECODE_MAMBA_VIEWS),
 )
 
-PLAN = Plan(format=2, title="NVIDIA Nemotron 3 Nano 30B-A3B", model="nemotron-3-nano-30b",
-            model_digest="2e78ffd50f5b547ec7ce3197551a15d9", digest="44b08a9494a3be184c46237111b3aef9",
-            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
-            reads=reads())
+PLAN = Plan(format=3, title="NVIDIA Nemotron 3 Nano 30B-A3B", model="nemotron-3-nano-30b",
+            model_digest="779acf0597d9330ac5f5c2b67a878310", digest="255a09e7522683818324917879aa9573",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(),
+            group_pairs=GROUP_PAIRS, reads=reads())

@@ -16,16 +16,16 @@ A page of cache attention on worker 0:
 A page of cache mamba on worker 0:
     prefill  |x|b|c|  ssm   |                                                      533,504 B, blocks 540,672 B apart
              one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups of mamba
-             x 6,144 B (16 head x 64 hd x 3 tap x bf16)
-             b 1,536 B (2 group x 128 st x 3 tap x bf16)
-             c 1,536 B (2 group x 128 st x 3 tap x bf16)
-             ssm 524,288 B (16 head x 64 hd x 128 st x f32)
+             x 6,144 B (16 head x 64 head_dim x 3 tap x bf16)
+             b 1,536 B (2 bc_group x 128 state x 3 tap x bf16)
+             c 1,536 B (2 bc_group x 128 state x 3 tap x bf16)
+             ssm 524,288 B (16 head x 64 head_dim x 128 state x f32)
     decode   |x|b|c|                           ssm                           |   2,158,592 B, blocks 2,162,688 B apart
              one slot; a KV cache tensor for each of 6 layers of mamba.0, one of 4 groups of mamba
-             x 24,576 B (64 head x 64 hd x 3 tap x bf16), 64 hds of 6 B, 10 B apart
-             b 6,144 B (8 group x 128 st x 3 tap x bf16), 128 sts of 6 B, 10 B apart
-             c 6,144 B (8 group x 128 st x 3 tap x bf16), 128 sts of 6 B, 10 B apart
-             ssm 2,097,152 B (64 head x 64 hd x 128 st x f32)
+             x 24,576 B (64 head x 64 head_dim x 3 tap x bf16), 64 head_dims of 6 B, 10 B apart
+             b 6,144 B (8 bc_group x 128 state x 3 tap x bf16), 128 states of 6 B, 10 B apart
+             c 6,144 B (8 bc_group x 128 state x 3 tap x bf16), 128 states of 6 B, 10 B apart
+             ssm 2,097,152 B (64 head x 64 head_dim x 128 state x f32)
 
 What moves for 1,024 tokens, per decode worker. A span is contiguous on both sides; NIXL posts one descriptor for a
 span, or for several that adjoin. Descriptors in the worst case (no adjacent blocks):
@@ -39,41 +39,52 @@ span, or for several that adjoin. Descriptors in the worst case (no adjacent blo
 Layers: 52 (6 store attention, 23 store mamba, 23 store nothing).
 Strategy: direct, every span is copied straight to its place in the decode pages. Exactly the tokens that decode
     needs are written; a state is written whole.
+Shared memory: on both sides attention, mamba.0, mamba.1, mamba.2 and mamba.3. A block is of one of these groups at
+    a time.
 Both sides: the page layout of caches attention and mamba comes from vllm's engine file; not yet verified on a
     running engine: the --probe of kvplan from-cache verifies it.
 Proved: each byte that decode needs is written exactly once, from the byte with the same coordinates. attention: 6
     layers x 1,024 B per token, coordinates (layer, head, token, dim); mamba: 23 layers x 2,134,016 B per state,
-    coordinates (layer, head, hd, tap, group, st).
+    coordinates (layer, head, head_dim, tap, bc_group, state).
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (0, 1)),), table=ATTENTION),
-            Read(worker=2, pair="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (1, 2)),), table=ATTENTION,
-                 offset=(0, 1_081_344)),
-            *(Read(worker=0, pair=name, cache="mamba", layers=layers, holds=(("group", (0, 2)), ("head", (0, 16))),
-                   table=MAMBA_OF_6_LAYERS_PART_1_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            Read(worker=0, pair="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
-                 holds=(("group", (0, 2)), ("head", (0, 16))), table=MAMBA_OF_5_LAYERS_PART_1_OF_4, first=(24, 24)),
-            *(Read(worker=1, pair=name, cache="mamba", layers=layers, holds=(("group", (2, 4)), ("head", (16, 32))),
-                   table=MAMBA_OF_6_LAYERS_PART_2_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            Read(worker=1, pair="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
-                 holds=(("group", (2, 4)), ("head", (16, 32))), table=MAMBA_OF_5_LAYERS_PART_2_OF_4, first=(24, 24)),
-            *(Read(worker=2, pair=name, cache="mamba", layers=layers, holds=(("group", (4, 6)), ("head", (32, 48))),
-                   table=MAMBA_OF_6_LAYERS_PART_3_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            Read(worker=2, pair="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
-                 holds=(("group", (4, 6)), ("head", (32, 48))), table=MAMBA_OF_5_LAYERS_PART_3_OF_4, first=(24, 24)),
-            *(Read(worker=3, pair=name, cache="mamba", layers=layers, holds=(("group", (6, 8)), ("head", (48, 64))),
-                   table=MAMBA_OF_6_LAYERS_PART_4_OF_4, first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
-            Read(worker=3, pair="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
-                 holds=(("group", (6, 8)), ("head", (48, 64))), table=MAMBA_OF_5_LAYERS_PART_4_OF_4, first=(24, 24)),
+            Read(worker=0, groups="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (0, 1)),), table=ATTENTION),
+            Read(worker=2, groups="attention", layers=LAYERS_OF_ATTENTION, holds=(("head", (1, 2)),),
+                 table=ATTENTION, offset=(0, 1_081_344)),
+            *(Read(worker=0, groups=name, cache="mamba", layers=layers,
+                   holds=(("bc_group", (0, 2)), ("head", (0, 16))), table=MAMBA_OF_6_LAYERS_PART_1_OF_4,
+                   first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=0, groups="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("bc_group", (0, 2)), ("head", (0, 16))), table=MAMBA_OF_5_LAYERS_PART_1_OF_4,
+                 first=(24, 24)),
+            *(Read(worker=1, groups=name, cache="mamba", layers=layers,
+                   holds=(("bc_group", (2, 4)), ("head", (16, 32))), table=MAMBA_OF_6_LAYERS_PART_2_OF_4,
+                   first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=1, groups="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("bc_group", (2, 4)), ("head", (16, 32))), table=MAMBA_OF_5_LAYERS_PART_2_OF_4,
+                 first=(24, 24)),
+            *(Read(worker=2, groups=name, cache="mamba", layers=layers,
+                   holds=(("bc_group", (4, 6)), ("head", (32, 48))), table=MAMBA_OF_6_LAYERS_PART_3_OF_4,
+                   first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=2, groups="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("bc_group", (4, 6)), ("head", (32, 48))), table=MAMBA_OF_5_LAYERS_PART_3_OF_4,
+                 first=(24, 24)),
+            *(Read(worker=3, groups=name, cache="mamba", layers=layers,
+                   holds=(("bc_group", (6, 8)), ("head", (48, 64))), table=MAMBA_OF_6_LAYERS_PART_4_OF_4,
+                   first=(plane, plane)) for name, layers, plane in MAMBA_GROUPS),
+            Read(worker=3, groups="mamba.3", cache="mamba", layers=LAYERS_OF_MAMBA_3,
+                 holds=(("bc_group", (6, 8)), ("head", (48, 64))), table=MAMBA_OF_5_LAYERS_PART_4_OF_4,
+                 first=(24, 24)),
         ),
     )
 
@@ -87,145 +98,146 @@ MAMBA_GROUPS = (
     ("mamba.2", (4, 14, 23, 32, 41, 50), 18),
 )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 EACH_6_LAYERS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),)
-EACH_6_LAYERS_16_HEADS_64_HDS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
-                                 Loop("head", count=16, prefill=(0, 384), decode=(0, 640)),
-                                 Loop("hd", count=64, prefill=(0, 6), decode=(0, 10)))
-EACH_6_LAYERS_2_GROUPS_128_STS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
-                                  Loop("group", count=2, prefill=(0, 768), decode=(0, 1280)),
-                                  Loop("st", count=128, prefill=(0, 6), decode=(0, 10)))
-EACH_5_LAYERS_16_HEADS_64_HDS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),
-                                 Loop("head", count=16, prefill=(0, 384), decode=(0, 640)),
-                                 Loop("hd", count=64, prefill=(0, 6), decode=(0, 10)))
-EACH_5_LAYERS_2_GROUPS_128_STS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),
-                                  Loop("group", count=2, prefill=(0, 768), decode=(0, 1280)),
-                                  Loop("st", count=128, prefill=(0, 6), decode=(0, 10)))
+EACH_6_LAYERS_16_HEADS_64_HEAD_DIMS = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
+                                       Loop("head", count=16, prefill=(0, 384), decode=(0, 640)),
+                                       Loop("head_dim", count=64, prefill=(0, 6), decode=(0, 10)))
+EACH_6_LAYERS_2_BC_GROUPS_128_STATES = (Loop("layer", count=6, prefill=(1, 0), decode=(1, 0)),
+                                        Loop("bc_group", count=2, prefill=(0, 768), decode=(0, 1280)),
+                                        Loop("state", count=128, prefill=(0, 6), decode=(0, 10)))
+EACH_5_LAYERS_16_HEADS_64_HEAD_DIMS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),
+                                       Loop("head", count=16, prefill=(0, 384), decode=(0, 640)),
+                                       Loop("head_dim", count=64, prefill=(0, 6), decode=(0, 10)))
+EACH_5_LAYERS_2_BC_GROUPS_128_STATES = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),
+                                        Loop("bc_group", count=2, prefill=(0, 768), decode=(0, 1280)),
+                                        Loop("state", count=128, prefill=(0, 6), decode=(0, 10)))
 EACH_5_LAYERS = (Loop("layer", count=5, prefill=(1, 0), decode=(1, 0)),)
-ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_6_LAYERS, token=(512, 512)),))
-MAMBA_OF_6_LAYERS_PART_1_OF_4 = Table(page=(
-    Nest(("x",), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HDS),
-    Nest(("b",), prefill=(0, 6144), decode=(0, 40_960), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
-    Nest(("c",), prefill=(0, 7680), decode=(0, 51_200), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
+ATTENTION = Table(per_token=(Nest(("k", "v"), bytes=512, loops=EACH_6_LAYERS, token_step=(512, 512)),))
+MAMBA_OF_6_LAYERS_PART_1_OF_4 = Table(per_page=(
+    Nest(("x",), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HEAD_DIMS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 40_960), bytes=6, loops=EACH_6_LAYERS_2_BC_GROUPS_128_STATES),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 51_200), bytes=6, loops=EACH_6_LAYERS_2_BC_GROUPS_128_STATES),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 61_440), bytes=524_288, loops=EACH_6_LAYERS),
 ))
-MAMBA_OF_5_LAYERS_PART_1_OF_4 = Table(page=(
-    Nest(("x",), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HDS),
-    Nest(("b",), prefill=(0, 6144), decode=(0, 40_960), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
-    Nest(("c",), prefill=(0, 7680), decode=(0, 51_200), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
+MAMBA_OF_5_LAYERS_PART_1_OF_4 = Table(per_page=(
+    Nest(("x",), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HEAD_DIMS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 40_960), bytes=6, loops=EACH_5_LAYERS_2_BC_GROUPS_128_STATES),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 51_200), bytes=6, loops=EACH_5_LAYERS_2_BC_GROUPS_128_STATES),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 61_440), bytes=524_288, loops=EACH_5_LAYERS),
 ))
-MAMBA_OF_6_LAYERS_PART_2_OF_4 = Table(page=(
-    Nest(("x",), decode=(0, 10_240), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HDS),
-    Nest(("b",), prefill=(0, 6144), decode=(0, 43_520), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
-    Nest(("c",), prefill=(0, 7680), decode=(0, 53_760), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
+MAMBA_OF_6_LAYERS_PART_2_OF_4 = Table(per_page=(
+    Nest(("x",), decode=(0, 10_240), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HEAD_DIMS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 43_520), bytes=6, loops=EACH_6_LAYERS_2_BC_GROUPS_128_STATES),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 53_760), bytes=6, loops=EACH_6_LAYERS_2_BC_GROUPS_128_STATES),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 585_728), bytes=524_288, loops=EACH_6_LAYERS),
 ))
-MAMBA_OF_5_LAYERS_PART_2_OF_4 = Table(page=(
-    Nest(("x",), decode=(0, 10_240), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HDS),
-    Nest(("b",), prefill=(0, 6144), decode=(0, 43_520), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
-    Nest(("c",), prefill=(0, 7680), decode=(0, 53_760), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
+MAMBA_OF_5_LAYERS_PART_2_OF_4 = Table(per_page=(
+    Nest(("x",), decode=(0, 10_240), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HEAD_DIMS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 43_520), bytes=6, loops=EACH_5_LAYERS_2_BC_GROUPS_128_STATES),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 53_760), bytes=6, loops=EACH_5_LAYERS_2_BC_GROUPS_128_STATES),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 585_728), bytes=524_288, loops=EACH_5_LAYERS),
 ))
-MAMBA_OF_6_LAYERS_PART_3_OF_4 = Table(page=(
-    Nest(("x",), decode=(0, 20_480), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HDS),
-    Nest(("b",), prefill=(0, 6144), decode=(0, 46_080), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
-    Nest(("c",), prefill=(0, 7680), decode=(0, 56_320), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
+MAMBA_OF_6_LAYERS_PART_3_OF_4 = Table(per_page=(
+    Nest(("x",), decode=(0, 20_480), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HEAD_DIMS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 46_080), bytes=6, loops=EACH_6_LAYERS_2_BC_GROUPS_128_STATES),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 56_320), bytes=6, loops=EACH_6_LAYERS_2_BC_GROUPS_128_STATES),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_110_016), bytes=524_288, loops=EACH_6_LAYERS),
 ))
-MAMBA_OF_5_LAYERS_PART_3_OF_4 = Table(page=(
-    Nest(("x",), decode=(0, 20_480), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HDS),
-    Nest(("b",), prefill=(0, 6144), decode=(0, 46_080), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
-    Nest(("c",), prefill=(0, 7680), decode=(0, 56_320), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
+MAMBA_OF_5_LAYERS_PART_3_OF_4 = Table(per_page=(
+    Nest(("x",), decode=(0, 20_480), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HEAD_DIMS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 46_080), bytes=6, loops=EACH_5_LAYERS_2_BC_GROUPS_128_STATES),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 56_320), bytes=6, loops=EACH_5_LAYERS_2_BC_GROUPS_128_STATES),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_110_016), bytes=524_288, loops=EACH_5_LAYERS),
 ))
-MAMBA_OF_6_LAYERS_PART_4_OF_4 = Table(page=(
-    Nest(("x",), decode=(0, 30_720), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HDS),
-    Nest(("b",), prefill=(0, 6144), decode=(0, 48_640), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
-    Nest(("c",), prefill=(0, 7680), decode=(0, 58_880), bytes=6, loops=EACH_6_LAYERS_2_GROUPS_128_STS),
+MAMBA_OF_6_LAYERS_PART_4_OF_4 = Table(per_page=(
+    Nest(("x",), decode=(0, 30_720), bytes=6, loops=EACH_6_LAYERS_16_HEADS_64_HEAD_DIMS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 48_640), bytes=6, loops=EACH_6_LAYERS_2_BC_GROUPS_128_STATES),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 58_880), bytes=6, loops=EACH_6_LAYERS_2_BC_GROUPS_128_STATES),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_634_304), bytes=524_288, loops=EACH_6_LAYERS),
 ))
-MAMBA_OF_5_LAYERS_PART_4_OF_4 = Table(page=(
-    Nest(("x",), decode=(0, 30_720), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HDS),
-    Nest(("b",), prefill=(0, 6144), decode=(0, 48_640), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
-    Nest(("c",), prefill=(0, 7680), decode=(0, 58_880), bytes=6, loops=EACH_5_LAYERS_2_GROUPS_128_STS),
+MAMBA_OF_5_LAYERS_PART_4_OF_4 = Table(per_page=(
+    Nest(("x",), decode=(0, 30_720), bytes=6, loops=EACH_5_LAYERS_16_HEADS_64_HEAD_DIMS),
+    Nest(("b",), prefill=(0, 6144), decode=(0, 48_640), bytes=6, loops=EACH_5_LAYERS_2_BC_GROUPS_128_STATES),
+    Nest(("c",), prefill=(0, 7680), decode=(0, 58_880), bytes=6, loops=EACH_5_LAYERS_2_BC_GROUPS_128_STATES),
     Nest(("ssm",), prefill=(0, 9216), decode=(0, 1_634_304), bytes=524_288, loops=EACH_5_LAYERS),
 ))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied. A state is copied whole.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied. A state is copied whole.
 # attention: token t at t % 1056 of block t // 1056 of prefill, at t % 2112 of block t // 2112 of decode; runs end at
 #   multiples of 1056.
 # mamba.0, mamba.1, mamba.2, mamba.3: the slot of a state on both sides.
-PAIRS = (*(Pair(name) for name in ("attention", "mamba.0", "mamba.1", "mamba.2", "mamba.3")),)
+GROUP_PAIRS = (*(GroupPair(name) for name in ("attention", "mamba.0", "mamba.1", "mamba.2", "mamba.3")),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
+# Groups of one `arena`, 0 if left out, share memory: a block is of one of them at a time.
 def prefill() -> Side:
-    return Side(key="tp=4", digest="f7dd6bf31728630b30834a0d8810c534", groups=(
+    return Side(key="tp=4", digest="8dcb340dc5a225089efdaa1953a4a6e4", groups=(
         Group("attention", "tokens", tokens=1056, kernel=1056),
         *(Group(name, "state") for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3")),
     ), workers=(
         Worker(PREFILL_PLANES,
-               holds=(("attention", "head", (0, 1)), ("mamba", "group", (0, 2)), ("mamba", "head", (0, 16)))),
+               holds=(("attention", "head", (0, 1)), ("mamba", "bc_group", (0, 2)), ("mamba", "head", (0, 16)))),
         Worker(PREFILL_PLANES,
-               holds=(("attention", "head", (0, 1)), ("mamba", "group", (2, 4)), ("mamba", "head", (16, 32)))),
+               holds=(("attention", "head", (0, 1)), ("mamba", "bc_group", (2, 4)), ("mamba", "head", (16, 32)))),
         Worker(PREFILL_PLANES,
-               holds=(("attention", "head", (1, 2)), ("mamba", "group", (4, 6)), ("mamba", "head", (32, 48)))),
+               holds=(("attention", "head", (1, 2)), ("mamba", "bc_group", (4, 6)), ("mamba", "head", (32, 48)))),
         Worker(PREFILL_PLANES,
-               holds=(("attention", "head", (1, 2)), ("mamba", "group", (6, 8)), ("mamba", "head", (48, 64)))),
+               holds=(("attention", "head", (1, 2)), ("mamba", "bc_group", (6, 8)), ("mamba", "head", (48, 64)))),
     ))
 
 def decode() -> Side:
-    return Side(key="tp=1,draft_tokens=2", digest="2887afe49bcfb4525ddaf33a126c8746", groups=(
+    return Side(key="tp=1,draft_tokens=2", digest="c73750537e6e06509f5ba690e63df6e3", groups=(
         Group("attention", "tokens", tokens=2112, kernel=2112),
         *(Group(name, "state") for name in ("mamba.0", "mamba.1", "mamba.2", "mamba.3")),
     ), workers=(
         Worker(DECODE_PLANES,
-               holds=(("attention", "head", (0, 2)), ("mamba", "group", (0, 8)), ("mamba", "head", (0, 64)))),
+               holds=(("attention", "head", (0, 2)), ("mamba", "bc_group", (0, 8)), ("mamba", "head", (0, 64)))),
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 PREFILL_MAMBA_VIEWS = (
-    View("x", "bf16", axes=(("head", 16, 384), ("hd", 64, 6), ("tap", 3, 2))),
-    View("b", "bf16", offset=6144, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("c", "bf16", offset=7680, axes=(("group", 2, 768), ("st", 128, 6), ("tap", 3, 2))),
-    View("ssm", "f32", offset=9216, axes=(("head", 16, 32_768), ("hd", 64, 512), ("st", 128, 4))),
+    View("x", "bf16", axes=(("head", 16, 384), ("head_dim", 64, 6), ("tap", 3, 2))),
+    View("b", "bf16", offset=6144, axes=(("bc_group", 2, 768), ("state", 128, 6), ("tap", 3, 2))),
+    View("c", "bf16", offset=7680, axes=(("bc_group", 2, 768), ("state", 128, 6), ("tap", 3, 2))),
+    View("ssm", "f32", offset=9216, axes=(("head", 16, 32_768), ("head_dim", 64, 512), ("state", 128, 4))),
 )
 DECODE_MAMBA_VIEWS = (
-    View("x", "bf16", axes=(("head", 64, 640), ("hd", 64, 10), ("tap", 3, 2))),
-    View("b", "bf16", offset=40_960, axes=(("group", 8, 1280), ("st", 128, 10), ("tap", 3, 2))),
-    View("c", "bf16", offset=51_200, axes=(("group", 8, 1280), ("st", 128, 10), ("tap", 3, 2))),
-    View("ssm", "f32", offset=61_440, axes=(("head", 64, 32_768), ("hd", 64, 512), ("st", 128, 4))),
+    View("x", "bf16", axes=(("head", 64, 640), ("head_dim", 64, 10), ("tap", 3, 2))),
+    View("b", "bf16", offset=40_960, axes=(("bc_group", 8, 1280), ("state", 128, 10), ("tap", 3, 2))),
+    View("c", "bf16", offset=51_200, axes=(("bc_group", 8, 1280), ("state", 128, 10), ("tap", 3, 2))),
+    View("ssm", "f32", offset=61_440, axes=(("head", 64, 32_768), ("head_dim", 64, 512), ("state", 128, 4))),
 )
 PREFILL_PLANES = (
-    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=540_672, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page_bytes=540_672, views=(
         View("k", "bf16", axes=(("head", 1, 540_672), ("token", 1056, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 1, 540_672), ("token", 1056, 512), ("dim", 128, 2))),
     )),
-    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=533_504, stride=540_672,
+    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page_bytes=533_504, stride=540_672,
              views=PREFILL_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS),
-    Planes("mamba", "mamba.3", first=24, loops=(("layer", LAYERS_OF_MAMBA_3, 1),), page=533_504, stride=540_672,
-           views=PREFILL_MAMBA_VIEWS),
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", LAYERS_OF_MAMBA_3, 1),), page_bytes=533_504,
+           stride=540_672, views=PREFILL_MAMBA_VIEWS),
 )
 DECODE_PLANES = (
-    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page=2_162_688, views=(
+    Planes("attention", loops=(("layer", LAYERS_OF_ATTENTION, 1),), page_bytes=2_162_688, views=(
         View("k", "bf16", axes=(("head", 2, 1_081_344), ("token", 2112, 512), ("dim", 128, 2))),
         View("v", "bf16", offset=256, axes=(("head", 2, 1_081_344), ("token", 2112, 512), ("dim", 128, 2))),
     )),
-    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page=2_158_592, stride=2_162_688,
+    *(Planes("mamba", name, first=plane, loops=(("layer", layers, 1),), page_bytes=2_158_592, stride=2_162_688,
              views=DECODE_MAMBA_VIEWS) for name, layers, plane in MAMBA_GROUPS),
-    Planes("mamba", "mamba.3", first=24, loops=(("layer", LAYERS_OF_MAMBA_3, 1),), page=2_158_592, stride=2_162_688,
-           views=DECODE_MAMBA_VIEWS),
+    Planes("mamba", "mamba.3", first=24, loops=(("layer", LAYERS_OF_MAMBA_3, 1),), page_bytes=2_158_592,
+           stride=2_162_688, views=DECODE_MAMBA_VIEWS),
 )
 
-PLAN = Plan(format=2, title="NVIDIA Nemotron 3 Nano 30B-A3B", model="nemotron-3-nano-30b",
-            model_digest="2e78ffd50f5b547ec7ce3197551a15d9", digest="84d35ddb26046eb8a7e9c9ed7f5f05dc",
-            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
-            reads=reads())
+PLAN = Plan(format=3, title="NVIDIA Nemotron 3 Nano 30B-A3B", model="nemotron-3-nano-30b",
+            model_digest="779acf0597d9330ac5f5c2b67a878310", digest="ffcf83aa7b64cb6450c1fb438c597e4e",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(),
+            group_pairs=GROUP_PAIRS, reads=reads())

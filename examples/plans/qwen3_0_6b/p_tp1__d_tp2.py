@@ -27,45 +27,46 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
-        (Read(worker=0, pair="attention", layers=tuple(range(28)), holds=(("head", (0, 4)),), table=ATTENTION),),
+        (Read(worker=0, groups="attention", layers=tuple(range(28)), holds=(("head", (0, 4)),), table=ATTENTION),),
         # decode worker 1
-        (Read(worker=0, pair="attention", layers=tuple(range(28)), holds=(("head", (4, 8)),), table=ATTENTION,
+        (Read(worker=0, groups="attention", layers=tuple(range(28)), holds=(("head", (4, 8)),), table=ATTENTION,
               offset=(98_304, 0)),),
     )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side.
 EACH_28_LAYERS_4_HEADS = (Loop("layer", count=28, prefill=(1, 0), decode=(1, 0)),
                           Loop("head", count=4, prefill=(0, 24_576), decode=(0, 512)))
-ATTENTION = Table(token=(Nest(("k", "v"), bytes=512, loops=EACH_28_LAYERS_4_HEADS, token=(512, 2048)),))
+ATTENTION = Table(per_token=(Nest(("k", "v"), bytes=512, loops=EACH_28_LAYERS_4_HEADS, token_step=(512, 2048)),))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 48 of block t // 48 of prefill, at t % 32 of block t // 32 of decode; runs end at multiples
 #   of 32 and 48.
-PAIRS = (Pair("attention"),)
+GROUP_PAIRS = (GroupPair("attention"),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
     return Side(
-        key="tp=1,block=48", digest="f82a84e762f6896d1e5d5b8ad2fa0cf1",
+        key="tp=1,block=48", digest="da637c01f7afcebd587219732907db94",
         groups=(Group("attention", "tokens", tokens=48, kernel=48),),
         workers=(Worker(PREFILL_PLANES, holds=(("attention", "head", (0, 8)),)),),
     )
 
 def decode() -> Side:
-    return Side(key="tp=2,order=LBNHC,block=32", digest="8ae59cd7b8b6a2855e63e7d2b4be30ae", groups=(
+    return Side(key="tp=2,order=LBNHC,block=32", digest="e292114d44a5f8fb7ff7c4961ed17a4f", groups=(
         Group("attention", "tokens", tokens=32, kernel=32),
     ), workers=(
         Worker(DECODE_PLANES, holds=(("attention", "head", (0, 4)),)),
@@ -73,17 +74,17 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
-PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(28)), 1),), page=196_608, views=(
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
+PREFILL_PLANES = (Planes("attention", loops=(("layer", tuple(range(28)), 1),), page_bytes=196_608, views=(
     View("k", "bf16", axes=(("head", 8, 24_576), ("token", 48, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("head", 8, 24_576), ("token", 48, 512), ("dim", 128, 2))),
 )),)
-DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(28)), 1),), page=65_536, views=(
+DECODE_PLANES = (Planes("attention", loops=(("layer", tuple(range(28)), 1),), page_bytes=65_536, views=(
     View("k", "bf16", axes=(("token", 32, 2048), ("head", 4, 512), ("dim", 128, 2))),
     View("v", "bf16", offset=256, axes=(("token", 32, 2048), ("head", 4, 512), ("dim", 128, 2))),
 )),)
 
-PLAN = Plan(format=2, title="Qwen3 0.6B", model="qwen3-0.6b", model_digest="5ac84bb37b24ca19745e7602e6ae42a2",
-            digest="6b6db31e97db59a87c0961a16cf4b0b1", options=(("elect", "one"), ("strategy", "direct")),
-            prefill=prefill(), decode=decode(), pairs=PAIRS, reads=reads())
+PLAN = Plan(format=3, title="Qwen3 0.6B", model="qwen3-0.6b", model_digest="5ac84bb37b24ca19745e7602e6ae42a2",
+            digest="318e2d4aa498ca478b57d650e5e8d093", options=(("elect", "one"), ("strategy", "direct")),
+            prefill=prefill(), decode=decode(), group_pairs=GROUP_PAIRS, reads=reads())

@@ -24,56 +24,60 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         # decode worker 0
-        (Read(worker=0, pair="items", layers=(0,), table=ITEMS),),
+        (Read(worker=0, groups="items", layers=(0,), table=ITEMS),),
         # decode worker 1
-        (Read(worker=0, pair="items", layers=(0,), table=ITEMS),),
+        (Read(worker=0, groups="items", layers=(0,), table=ITEMS),),
     )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
-ITEMS = Table(page=(Nest(("row",), bytes=1_048_576),), token=(Nest(("row",), bytes=16_384, token=(16_384, 16_384)),))
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
+ITEMS = Table(
+    per_page=(Nest(("row",), bytes=1_048_576),),
+    per_token=(Nest(("row",), bytes=16_384, token_step=(16_384, 16_384)),),
+)
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # items: token t at t % 64 of block t // 64 on both sides; runs end at multiples of 64.
-PAIRS = (Pair("items", page=64),)
+GROUP_PAIRS = (GroupPair("items", page_rows=64),)
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
 def prefill() -> Side:
     return Side(
-        key="engine=encoder-pool,tp=1", digest="0ed4f1985149b81364d14351c551c7c2",
+        key="engine=encoder-pool,tp=1", digest="8deb2d3f020a9de270a06b2ffdfed28f",
         groups=(Group("items", "tokens", tokens=64, kernel=64),),
         workers=(Worker(PLANES),),
     )
 
 def decode() -> Side:
     return Side(
-        key="engine=encoder-pool,tp=2", digest="93f09ba1946829910f6bba8d4c6094ab",
+        key="engine=encoder-pool,tp=2", digest="c1f6e91fce19a08b40d3679e97e91d40",
         groups=(Group("items", "tokens", tokens=64, kernel=64),),
         workers=(Worker(PLANES), Worker(PLANES)),
     )
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 PLANES = (Planes(
-    "items", loops=(("layer", (0,), 1),), page=1_048_576,
+    "items", loops=(("layer", (0,), 1),), page_bytes=1_048_576,
     views=(View("row", "bf16", axes=(("token", 64, 16_384), ("level", 4, 4096), ("dim", 2048, 2))),),
 ),)
 
-PLAN = Plan(format=2, title="Items of Qwen3-VL 2B", model="qwen3-vl-2b-encoder",
-            model_digest="0afcc33f2cc4b75cecbdf4410776d6d7", digest="6167823b1364083eefc9f108106eb508",
-            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
-            reads=reads())
+PLAN = Plan(format=3, title="Items of Qwen3-VL 2B", model="qwen3-vl-2b-encoder",
+            model_digest="0afcc33f2cc4b75cecbdf4410776d6d7", digest="f65ec82f706cd639fe160b42c288ef37",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(),
+            group_pairs=GROUP_PAIRS, reads=reads())

@@ -58,27 +58,28 @@ Proved: each byte that decode needs is written exactly once, from the byte with 
 """
 
 # fmt: off
-from kvplan.plan.types import Group, Loop, Needs, Nest, Pair, Plan, Planes, Read, Side, Table, View, Worker
+from kvplan.plan.types import Group, GroupPair, Loop, Needs, Nest, Plan, Planes, Read, Side, Table, View, Worker
 
 
 # What each decode worker reads: from which prefill workers, which layers, and which intervals of split axes (`holds`).
-# `pair` is one of PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill, decode).
+# `groups` is one of GROUP_PAIRS; `first` and `offset` are added to the table's planes and bytes; each is (prefill,
+# decode).
 def reads() -> tuple[tuple[Read, ...], ...]:
     return (
         (  # decode worker 0
-            Read(worker=0, pair="attention", layers=(0, 2), holds=(("head", (0, 4)),), table=ATTENTION),
-            Read(worker=1, pair="attention", layers=(0, 2), holds=(("head", (4, 8)),), table=ATTENTION,
+            Read(worker=0, groups="attention", layers=(0, 2), holds=(("head", (0, 4)),), table=ATTENTION),
+            Read(worker=1, groups="attention", layers=(0, 2), holds=(("head", (4, 8)),), table=ATTENTION,
                  offset=(0, 16_384)),
-            Read(worker=0, pair="keys", layers=(1, 3), table=KEYS, first=(2, 1)),
-            Read(worker=0, pair="scores", layers=(1, 3), table=SCORES, first=(4, 2)),
-            Read(worker=0, pair="tail", layers=(1, 3), table=TAIL, first=(6, 3)),
+            Read(worker=0, groups="keys", layers=(1, 3), table=KEYS, first=(2, 1)),
+            Read(worker=0, groups="scores", layers=(1, 3), table=SCORES, first=(4, 2)),
+            Read(worker=0, groups="tail", layers=(1, 3), table=TAIL, first=(6, 3)),
         ),
     )
 
-# What a read copies for one block (`page` of a Table), or for each token of a run (`token`). A Nest is a span of
-# `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
-# (planes, bytes). `token` of a Nest is the step from one token to the next on each side; if both steps equal `bytes`,
-# all tokens of a run are one span.
+# What a read copies for one block (`per_page` of a Table), or for each token of a run (`per_token`). A Nest is a span
+# of `bytes` bytes at (plane, byte in the page) on each side, (0, 0) if left out; its loops repeat it with steps of
+# (planes, bytes). `token_step` is the step from one token to the next on each side; if both steps equal `bytes`, all
+# tokens of a run are one span.
 ATTENTION_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 32_768)),)
 EACH_2_LAYERS_4_HEADS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 32_768)),
                          Loop("head", count=4, prefill=(0, 4096), decode=(0, 4096)))
@@ -86,36 +87,35 @@ KEYS_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 1024)),)
 SCORES_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 4096)),)
 TAIL_EACH_2_LAYERS = (Loop("layer", count=2, prefill=(1, 0), decode=(0, 2048)),)
 ATTENTION = Table(
-    page=(Nest(("k", "v"), bytes=16_384, loops=ATTENTION_EACH_2_LAYERS),),
-    token=(Nest(("k", "v"), bytes=256, loops=EACH_2_LAYERS_4_HEADS, token=(256, 256)),),
+    per_page=(Nest(("k", "v"), bytes=16_384, loops=ATTENTION_EACH_2_LAYERS),),
+    per_token=(Nest(("k", "v"), bytes=256, loops=EACH_2_LAYERS_4_HEADS, token_step=(256, 256)),),
 )
-KEYS = Table(token=(Nest(("k",), bytes=128, loops=KEYS_EACH_2_LAYERS, token=(128, 128)),))
+KEYS = Table(per_token=(Nest(("k",), bytes=128, loops=KEYS_EACH_2_LAYERS, token_step=(128, 128)),))
 SCORES = Table(
-    page=(Nest(("kv", "score"), bytes=4096, loops=SCORES_EACH_2_LAYERS),),
-    token=(Nest(("kv", "score"), bytes=512, loops=SCORES_EACH_2_LAYERS, token=(512, 512)),),
+    per_page=(Nest(("kv", "score"), bytes=4096, loops=SCORES_EACH_2_LAYERS),),
+    per_token=(Nest(("kv", "score"), bytes=512, loops=SCORES_EACH_2_LAYERS, token_step=(512, 512)),),
 )
-TAIL = Table(token=(
-    Nest(("k",), bytes=128, loops=TAIL_EACH_2_LAYERS, token=(128, 128)),
-    Nest(("gate",), prefill=(0, 512), decode=(0, 1024), bytes=128, loops=TAIL_EACH_2_LAYERS, token=(128, 128)),
+TAIL = Table(per_token=(
+    Nest(("k",), bytes=128, loops=TAIL_EACH_2_LAYERS, token_step=(128, 128)),
+    Nest(("gate",), prefill=(0, 512), decode=(0, 1024), bytes=128, loops=TAIL_EACH_2_LAYERS, token_step=(128, 128)),
 ))
 
-# Which groups of the two sides match: a Pair is one of each. Its `page` is the number of token rows in a page, if both
-# sides have the same; without it, runs of tokens are copied.
+# Which group of prefill goes with which of decode. `page_rows`: rows of tokens in a page, if both sides have the same;
+# without it, runs of tokens are copied.
 # attention: token t at t % 16 of block t // 16 on both sides; runs end at multiples of 16.
 # keys, tail: token t at t % 4 of the ring's block of prefill, at t % 8 of the ring's block of decode, from end // 4 * 4
 #   on; runs end at multiples of 4.
 # scores: token t at t % 8 of the ring's block on both sides, from end // 2 * 2 on; runs end at multiples of 8.
-PAIRS = (Pair("attention", page=16),
-         Pair("keys", needs=Needs(chunk=4)),
-         Pair("scores", page=8, needs=Needs(chunk=2)),
-         Pair("tail", needs=Needs(chunk=4)))
+GROUP_PAIRS = (GroupPair("attention", page_rows=16),
+               GroupPair("keys", needs=Needs(chunk=4)),
+               GroupPair("scores", page_rows=8, needs=Needs(chunk=2)),
+               GroupPair("tail", needs=Needs(chunk=4)))
 
 # What each side holds: groups of layers that share a block table, and workers with their intervals of split axes
 # (`holds`). A Group stores "tokens", or a "state". `tokens`: tokens in a scheduler's block. `kernel`: tokens in a
 # kernel block; a page holds one.
-# Groups of one `arena` share memory, in which a block is of one group at a time.
 def prefill() -> Side:
-    return Side(key="engine=custom,tp=2", digest="ee5c1d94b0420bdadddc04cf8cb56f2d", groups=(
+    return Side(key="engine=custom,tp=2", digest="4993110b0d747d535f73e3908f13a956", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
         Group("keys", "tokens", tokens=4, kernel=4, arena=1, ring=4),
         Group("scores", "tokens", tokens=8, kernel=8, arena=2, ring=8),
@@ -126,7 +126,7 @@ def prefill() -> Side:
     ), needs=(("keys", Needs(chunk=4)), ("scores", Needs(chunk=2)), ("tail", Needs(chunk=4))))
 
 def decode() -> Side:
-    return Side(key="engine=custom,tp=1,order=BLHNC,draft_tokens=3", digest="8dd7d85bd4745cb98ceef2f384d376be", groups=(
+    return Side(key="engine=custom,tp=1,order=BLHNC,draft_tokens=3", digest="7114c7dba1afec71522d9be1e0b758b7", groups=(
         Group("attention", "tokens", tokens=16, kernel=16),
         Group("keys", "tokens", tokens=8, kernel=8, arena=1, ring=8),
         Group("scores", "tokens", tokens=8, kernel=8, arena=2, ring=8),
@@ -138,47 +138,47 @@ def decode() -> Side:
     ))
 
 # What a page holds, with axes as (name, count, bytes per step). A plane is a KV cache tensor of a worker, one for each
-# index of the loops, which are (axis, global indices, planes per step). Pages are `stride` bytes apart; by default
-# `page` bytes, the size of a page. `kvplan explain WORD` explains the name of an axis.
+# index of the loops, which are (axis, global indices, planes per step). A page has `page_bytes`; pages
+# are `stride` bytes apart, without it next to each other. `kvplan explain WORD` explains the name of an axis.
 PREFILL_PLANES = (
-    Planes("attention", loops=(("layer", (0, 2), 1),), page=16_384, views=(
+    Planes("attention", loops=(("layer", (0, 2), 1),), page_bytes=16_384, views=(
         View("k", "bf16", axes=(("head", 4, 4096), ("token", 16, 256), ("dim", 64, 2))),
         View("v", "bf16", offset=128, axes=(("head", 4, 4096), ("token", 16, 256), ("dim", 64, 2))),
     )),
     Planes(
-        "keys", first=2, loops=(("layer", (1, 3), 1),), page=512,
+        "keys", first=2, loops=(("layer", (1, 3), 1),), page_bytes=512,
         views=(View("k", "bf16", axes=(("token", 4, 128), ("dim", 64, 2))),),
     ),
-    Planes("scores", first=4, loops=(("layer", (1, 3), 1),), page=4096, views=(
+    Planes("scores", first=4, loops=(("layer", (1, 3), 1),), page_bytes=4096, views=(
         View("kv", "f32", axes=(("token", 8, 512), ("dim", 64, 4))),
         View("score", "f32", offset=256, axes=(("token", 8, 512), ("dim", 64, 4))),
     )),
-    Planes("tail", first=6, loops=(("layer", (1, 3), 1),), page=1024, views=(
+    Planes("tail", first=6, loops=(("layer", (1, 3), 1),), page_bytes=1024, views=(
         View("k", "bf16", axes=(("token", 4, 128), ("dim", 64, 2))),
         View("gate", "bf16", offset=512, axes=(("token", 4, 128), ("dim", 64, 2))),
     )),
 )
 DECODE_PLANES = (
-    Planes("attention", page=65_536, layers=(0, 2), views=(
+    Planes("attention", page_bytes=65_536, layers=(0, 2), views=(
         View("k", "bf16", axes=(("layer", 2, 32_768), ("head", 8, 4096), ("token", 16, 256), ("dim", 64, 2))),
         View("v", "bf16", offset=128,
              axes=(("layer", 2, 32_768), ("head", 8, 4096), ("token", 16, 256), ("dim", 64, 2))),
     )),
     Planes(
-        "keys", first=1, page=2048, layers=(1, 3),
+        "keys", first=1, page_bytes=2048, layers=(1, 3),
         views=(View("k", "bf16", axes=(("layer", 2, 1024), ("token", 8, 128), ("dim", 64, 2))),),
     ),
-    Planes("scores", first=2, page=8192, layers=(1, 3), views=(
+    Planes("scores", first=2, page_bytes=8192, layers=(1, 3), views=(
         View("kv", "f32", axes=(("layer", 2, 4096), ("token", 8, 512), ("dim", 64, 4))),
         View("score", "f32", offset=256, axes=(("layer", 2, 4096), ("token", 8, 512), ("dim", 64, 4))),
     )),
-    Planes("tail", first=3, page=4096, layers=(1, 3), views=(
+    Planes("tail", first=3, page_bytes=4096, layers=(1, 3), views=(
         View("k", "bf16", axes=(("layer", 2, 2048), ("token", 8, 128), ("dim", 64, 2))),
         View("gate", "bf16", offset=1024, axes=(("layer", 2, 2048), ("token", 8, 128), ("dim", 64, 2))),
     )),
 )
 
-PLAN = Plan(format=2, title="Rings beside full attention", model="rings",
-            model_digest="b0fb19dd573c7ae9ee94b5c2e31fd885", digest="1a1f545bf2cca4529d5e784a8e82b2a5",
-            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(), pairs=PAIRS,
-            reads=reads())
+PLAN = Plan(format=3, title="Rings beside full attention", model="rings",
+            model_digest="b0fb19dd573c7ae9ee94b5c2e31fd885", digest="2bb63060af231f71789d6fae93edb2d1",
+            options=(("elect", "one"), ("strategy", "direct")), prefill=prefill(), decode=decode(),
+            group_pairs=GROUP_PAIRS, reads=reads())

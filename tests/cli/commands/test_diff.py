@@ -118,7 +118,7 @@ def test_one_number_in_a_layout(repository: Path) -> None:
         "2 plans change.",
         "Roll out both sides of 2 pairs together: old and new engines refuse each other.",
         "  mine/mini.yaml: mamba.state: 128 → 64",
-        "  EXTENT          mamba.b, .c, .ssm axis st: 128 → 64 (−50 %)  [both sides]",
+        "  EXTENT          mamba.b, .c, .ssm axis state: 128 → 64 (−50 %)  [both sides]",
         "  mini: 1 chat, 2 p_tp2__d_tp1",
     ):
         assert line in said.stdout.splitlines()
@@ -237,6 +237,13 @@ def test_a_new_pair_is_compared_with_the_pair_whose_place_it_takes(repository: P
     deployment(kept, "prefill: [tp=4], decode: [tp=1]", "prefill: [tp=4], decode: [tp=4]")
     new = run("diff", "plans", "deploy.yaml").stdout.partition("NEW\n")[2].splitlines()
     assert [line.split()[-1] for line in new[:2]] == ["mini/p_tp2__d_tp1", "mini/zeta"]
+
+
+def test_a_second_name_of_a_plan_is_no_plan_more(repository: Path) -> None:
+    deployment(*PAIRS)
+    compiled()
+    deployment(*PAIRS, "name: again, prefill: [tp=2], decode: [tp=2]")
+    assert "NEW\n  mini/again, a second name of the plan mini/" in run("diff", "plans", "deploy.yaml").stdout
 
 
 def test_a_new_pair_of_another_model_is_compared_with_none(repository: Path) -> None:
@@ -1394,9 +1401,9 @@ def test_another_format_is_one_change(repository: Path) -> None:
     assert (said.exit_code, rules(said)) == (1, {"FORMAT"})
     told = " ".join(run("diff", "old.py", "plans/mini/chat.py").stdout.split())
     unread = (
-        "1 plan changes. Only the format was compared: this kvplan reads plan format 2. Compile the other plan again"
+        "1 plan changes. Only the format was compared: this kvplan reads plan format 3. Compile the other plan again"
     )
-    assert (unread in told, "CAUSE FORMAT format: 92 → 2 Fails" in told, "Start" in told) == (True, True, False), told
+    assert (unread in told, "CAUSE FORMAT format: 93 → 3 Fails" in told, "Start" in told) == (True, True, False), told
 
 
 CHANGES: dict[str, Callable[[], None]] = {

@@ -189,8 +189,8 @@ def test_what_it_says_is_what_the_compiler_says() -> None:
         (move.descriptors, move.bytes) for move in compiled.facts.moves
     ]
     assert (side["digest"], peer["digest"]) == (compiled.plan.prefill.digest, compiled.plan.decode.digest)
-    pages = {plane.page for worker in compiled.plan.decode.workers for plane in worker.planes}
-    strides = {plane.stride or plane.page for worker in compiled.plan.decode.workers for plane in worker.planes}
+    pages = {plane.page_bytes for worker in compiled.plan.decode.workers for plane in worker.planes}
+    strides = {plane.stride or plane.page_bytes for worker in compiled.plan.decode.workers for plane in worker.planes}
     assert peer["groups"] == [
         {
             "group": "attention",

@@ -288,8 +288,8 @@ def test_orders_are_written_out() -> None:
     assert said["storage"]["LHBNC"] == said["storage"]["LBHNC"]
     assert said["legend"]["LBHNC"] == "outermost first"
     assert answer("gdn")["storage"]["DS-apart"] == {
-        "conv": "layer { block { q[key_head kd tap] k[key_head kd tap] v[head hd tap] } }",
-        "ssm": "layer { block { ssm[head hd kd] } }",
+        "conv": "layer { block { q[key_head key_dim tap] k[key_head key_dim tap] v[head value_dim tap] } }",
+        "ssm": "layer { block { ssm[head value_dim key_dim] } }",
     }
 
 
@@ -395,7 +395,7 @@ def test_every_name_in_layout_files_is_explained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("axis", "said"), [("tap", "conv - 1 (taps of the"), ("hd", "head_dim (channels of"), ("st", "state (")]
+    ("axis", "said"), [("tap", "conv - 1 (taps of the"), ("head_dim", "head_dim (channels of"), ("state", "state (")]
 )
 def test_an_axis_of_a_plan_is_explained_by_the_kinds_that_have_it(axis: str, said: str) -> None:
     told = run(axis)

@@ -41,7 +41,7 @@ def test_a_pair_is_a_page_of_its_plan(tmp_path: Path) -> None:
     assert said["command"] == "kvplan show llama-3.1-8b --prefill tp=4 --decode tp=2"
     assert "<title>Llama 3.1 8B: tp=4 to tp=2</title>" in out.read_text()
     explained = json.loads(CliRunner().invoke(main, ["explain", *PAIR, "--format", "json"]).stdout)
-    shared = ("title", "digests", "options", "pairs", "moves", "notifications", "notes", "proof", "strategy")
+    shared = ("title", "digests", "options", "group_pairs", "moves", "notifications", "notes", "proof", "strategy")
     assert {name: said["plan"][name] for name in shared} == {name: explained[name] for name in shared}
     assert sum(read["bytes"] for read in said["plan"]["reads"][0]) == explained["moves"][0]["bytes"]
 

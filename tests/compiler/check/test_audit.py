@@ -264,11 +264,14 @@ def test_b_and_c_of_one_group_are_not_shared_out() -> None:
     assert counts(said) == {"wrong": 3 * 768 * layers}
     lines = [f.line() for f in said.findings]
     assert lines[0].startswith(
-        "decode worker 0 · layer 0 · mamba.c · group 0 · st 0 · tap 0 · byte 0: "
-        "holds mamba.ssm head 0 · hd 0 · st 0 of the same layer; "
+        "decode worker 0 · layer 0 · mamba.c · bc_group 0 · state 0 · tap 0 · byte 0: "
+        "holds mamba.ssm head 0 · head_dim 0 · state 0 of the same layer; "
     )
-    b = "decode worker 1 · layer 0 · mamba.b · group 0 · st 0 · tap 0 · byte 0: holds mamba.c group 0 · st 0 · tap 0 of"
-    assert f"{b} the same layer; {768 * layers:,} bytes like it" in "\n".join(lines)
+    b = "decode worker 1 · layer 0 · mamba.b · bc_group 0 · state 0 · tap 0 · byte 0"
+    assert (
+        f"{b}: holds mamba.c bc_group 0 · state 0 · tap 0 of the same layer; {768 * layers:,} bytes like it"
+        in "\n".join(lines)
+    )
     assert not any(line.startswith("decode worker 0") and "mamba.b ·" in line for line in lines)
 
 

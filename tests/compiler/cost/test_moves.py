@@ -12,8 +12,8 @@ from kvplan.compiler.cost.cost import plan_cost
 from kvplan.dsl.library import load
 from kvplan.plan.types import Nest
 
-CLOSE = Nest(("k",), bytes=256, token=(256, 256))
-APART = Nest(("v",), bytes=256, token=(512, 256))
+CLOSE = Nest(("k",), bytes=256, token_step=(256, 256))
+APART = Nest(("v",), bytes=256, token_step=(512, 256))
 TILED = replace(CLOSE, hops=((8, 256, 0),))
 
 
@@ -31,10 +31,10 @@ def test_spans_are_counted_for_the_tokens_that_have_them(
     nests: tuple[Nest, ...], rows: int, unit: str, times: int
 ) -> None:
     plan = compile_pair(load(), "qwen3-0.6b", "tp=1", "tp=1,block=32").plan
-    pairs = tuple(replace(pair, rows=rows, page=0) for pair in plan.pairs)
+    pairs = tuple(replace(pair, rows=rows, page_rows=0) for pair in plan.group_pairs)
     ((read,),) = plan.reads
-    read = replace(read, table=replace(read.table, page=(), token=nests))
-    (move,) = plan_cost(replace(plan, pairs=pairs, reads=((read,),))).moves
+    read = replace(read, table=replace(read.table, per_page=(), per_token=nests))
+    (move,) = plan_cost(replace(plan, group_pairs=pairs, reads=((read,),))).moves
     assert (move.unit, move.times, move.spans) == (unit, times, len(nests))
 
 

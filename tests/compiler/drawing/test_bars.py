@@ -42,7 +42,7 @@ def test_an_axis_in_tiles_is_numbered_from_its_share_on() -> None:
 def test_layers_inside_a_page_are_those_of_the_group() -> None:
     layers = (("layer", 2, 4096), ("token", 16, 256), ("dim", 128, 2))
     entry = Planes(
-        "a", "a", page=8192, views=(View("k", "bf16", 0, layers), View("v", "bf16", 2048, layers)), layers=(3, 7)
+        "a", "a", page_bytes=8192, views=(View("k", "bf16", 0, layers), View("v", "bf16", 2048, layers)), layers=(3, 7)
     )
     lines = draw(page_of(Worker(()), entry, TOKENS))
     assert [cell.strip() for cell in lines[1].split("|")[1:-1]] == ["layer 3", "layer 7"]

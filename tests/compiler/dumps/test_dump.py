@@ -145,29 +145,29 @@ def test_keys_and_values_apart_are_two_views_of_a_layer(library: Library) -> Non
 
 
 OWN = "kvplan: 1\nengine: mutant\nextends: vllm\ntitle: Mutant\nown:\n  {kind}:\n    {name}: {storage}\n"
-CONV = "q[key_head kd tap+draft_tokens] k[key_head kd tap+draft_tokens] v[head hd tap+draft_tokens]"
-BY_TAP = "q[key_head kd] k[key_head kd] v[head hd]"
-MAMBA2 = "x[head hd tap+draft_tokens] b[group st tap+draft_tokens] c[group st tap+draft_tokens]"
-TURNED = MAMBA2.replace("x[head hd tap+draft_tokens]", "x[tap head hd]")
+CONV = "q[key_head key_dim tap+draft_tokens] k[key_head key_dim tap+draft_tokens] v[head value_dim tap+draft_tokens]"
+BY_TAP = "q[key_head key_dim] k[key_head key_dim] v[head value_dim]"
+MAMBA2 = "x[head head_dim tap+draft_tokens] b[bc_group state tap+draft_tokens] c[bc_group state tap+draft_tokens]"
+TURNED = MAMBA2.replace("x[head head_dim tap+draft_tokens]", "x[tap head head_dim]")
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "storage", "same"),
     [
-        ("qwen3-next-80b__tp1", "gdn", f"layer {{ block {{ {CONV} ssm[head hd kd] }} }}", True),
-        ("qwen3-next-80b__tp1", "gdn", f"layer {{ block {{ ssm[head hd kd] {CONV} }} }}", False),
-        ("qwen3.5-35b__tp1", "gdn", f"layer {{ block {{ {CONV} ssm[kd head hd] }} }}", False),
-        ("qwen3.5-35b__tp1", "gdn", f"layer {{ block {{ tap {{ {BY_TAP} }} ssm[head hd kd] }} }}", False),
-        ("kimi-linear-48b__tp2", "kda", f"layer {{ block {{ {CONV} ssm[head row hd] }} }}", True),
-        ("kimi-linear-48b__tp2", "kda", f"layer {{ block {{ ssm[head row hd] {CONV} }} }}", False),
-        ("nemotron-3-nano-30b__tp4", "mamba2", f"layer {{ block {{ {MAMBA2} ssm[head hd st] }} }}", True),
-        ("nemotron-3-nano-30b__tp4", "mamba2", f"layer {{ block {{ ssm[head hd st] {MAMBA2} }} }}", False),
-        ("nemotron-3-nano-30b__tp4", "mamba2", f"layer {{ block {{ {MAMBA2} ssm[head st hd] }} }}", False),
-        ("nemotron-3-nano-30b__tp4", "mamba2", f"layer {{ block {{ {TURNED} ssm[head hd st] }} }}", False),
-        ("falcon-mamba-7b__tp2", "mamba1", "layer { block { x[channel tap] ssm[channel st] } }", True),
-        ("falcon-mamba-7b__tp2", "mamba1", "layer { block { x[tap channel] ssm[channel st] } }", False),
-        ("falcon-mamba-7b__tp2", "mamba1", "layer { block { x[channel tap] ssm[st channel] } }", False),
-        ("falcon-mamba-7b__tp2", "mamba1", "layer { block { ssm[channel st] x[channel tap] } }", False),
+        ("qwen3-next-80b__tp1", "gdn", f"layer {{ block {{ {CONV} ssm[head value_dim key_dim] }} }}", True),
+        ("qwen3-next-80b__tp1", "gdn", f"layer {{ block {{ ssm[head value_dim key_dim] {CONV} }} }}", False),
+        ("qwen3.5-35b__tp1", "gdn", f"layer {{ block {{ {CONV} ssm[key_dim head value_dim] }} }}", False),
+        ("qwen3.5-35b__tp1", "gdn", f"layer {{ block {{ tap {{ {BY_TAP} }} ssm[head value_dim key_dim] }} }}", False),
+        ("kimi-linear-48b__tp2", "kda", f"layer {{ block {{ {CONV} ssm[head row value_dim] }} }}", True),
+        ("kimi-linear-48b__tp2", "kda", f"layer {{ block {{ ssm[head row value_dim] {CONV} }} }}", False),
+        ("nemotron-3-nano-30b__tp4", "mamba2", f"layer {{ block {{ {MAMBA2} ssm[head head_dim state] }} }}", True),
+        ("nemotron-3-nano-30b__tp4", "mamba2", f"layer {{ block {{ ssm[head head_dim state] {MAMBA2} }} }}", False),
+        ("nemotron-3-nano-30b__tp4", "mamba2", f"layer {{ block {{ {MAMBA2} ssm[head state head_dim] }} }}", False),
+        ("nemotron-3-nano-30b__tp4", "mamba2", f"layer {{ block {{ {TURNED} ssm[head head_dim state] }} }}", False),
+        ("falcon-mamba-7b__tp2", "mamba1", "layer { block { x[channel tap] ssm[channel state] } }", True),
+        ("falcon-mamba-7b__tp2", "mamba1", "layer { block { x[tap channel] ssm[channel state] } }", False),
+        ("falcon-mamba-7b__tp2", "mamba1", "layer { block { x[channel tap] ssm[state channel] } }", False),
+        ("falcon-mamba-7b__tp2", "mamba1", "layer { block { ssm[channel state] x[channel tap] } }", False),
         ("lfm2-1.2b__tp2_draft2", "short_conv", "layer { block { x[channel tap+draft_tokens] } }", True),
         ("lfm2-1.2b__tp2_draft2", "short_conv", "layer { block { x[channel tap] } }", False),
         ("lfm2-1.2b__tp2_draft2", "short_conv", "layer { block { tap+draft_tokens { x[channel] } } }", False),

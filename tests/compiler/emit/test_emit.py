@@ -21,7 +21,7 @@ from kvplan.plan import digest
 from kvplan.plan.errors import BlockTableError, PlanFormatError
 from kvplan.plan.files.loader import parse
 from kvplan.plan.match import MatchRule
-from kvplan.plan.types import Blocks, Needs, Pair, Plan
+from kvplan.plan.types import Blocks, GroupPair, Needs, Plan
 
 SPEC = importlib.util.spec_from_file_location("plans_by_hand", TESTS / "compiler/plans.py")
 assert SPEC
@@ -127,18 +127,18 @@ def test_equal_figures_are_said_once():
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("page=16)", "page=32)", "digest"),
+        ("page_rows=16)", "page_rows=32)", "digest"),
         ("tokens=16", "tokens=32", "digest"),
         ("bytes=16_384", "bytes=16_385", "digest"),
-        ("PAIRS = ", "import os\nPAIRS = ", "kvplan writes nothing like"),
-        ("PAIRS = ", "print()\nPAIRS = ", "kvplan writes nothing like"),
-        ("PAIRS = ", 'A = (__import__("os"),)\nPAIRS = ', "a value is"),
-        ("PAIRS = ", "A = ().__class__\nPAIRS = ", "a value is"),
-        ("PAIRS = ", 'A = tuple(*"a")\nPAIRS = ', "a value is"),
-        ("PAIRS = ", "A: print() = ()\nPAIRS = ", "kvplan writes nothing like"),
-        ("PAIRS = ", "A = (*(Pair(name) for name in \"ab\"),)\nPAIRS = ", "written out"),
-        ("PAIRS = ", "A = (*(Pair(other) for other in (\"a\",)),)\nPAIRS = ", "written out"),
-        ("PAIRS = ", "A = (*(Pair(name) for name in (\"a\",) if print()),)\nPAIRS = ", "a value is"),
+        ("GROUP_PAIRS = ", "import os\nGROUP_PAIRS = ", "kvplan writes nothing like"),
+        ("GROUP_PAIRS = ", "print()\nGROUP_PAIRS = ", "kvplan writes nothing like"),
+        ("GROUP_PAIRS = ", 'A = (__import__("os"),)\nGROUP_PAIRS = ', "a value is"),
+        ("GROUP_PAIRS = ", "A = ().__class__\nGROUP_PAIRS = ", "a value is"),
+        ("GROUP_PAIRS = ", 'A = tuple(*"a")\nGROUP_PAIRS = ', "a value is"),
+        ("GROUP_PAIRS = ", "A: print() = ()\nGROUP_PAIRS = ", "kvplan writes nothing like"),
+        ("GROUP_PAIRS = ", "A = (*(GroupPair(name) for name in \"ab\"),)\nGROUP_PAIRS = ", "written out"),
+        ("GROUP_PAIRS = ", "A = (*(GroupPair(other) for other in (\"a\",)),)\nGROUP_PAIRS = ", "written out"),
+        ("GROUP_PAIRS = ", "A = (*(GroupPair(name) for name in (\"a\",) if print()),)\nGROUP_PAIRS = ", "a value is"),
         ("import Group,", "import np, Group,", "does not need np"),
         ("def reads(", "@tuple\ndef reads(", "a function of a plan"),
         ("def reads()", "def reads(a=print())", "a function of a plan"),
@@ -148,10 +148,10 @@ def test_equal_figures_are_said_once():
         ("    return (", "    print()\n    return (", "kvplan writes nothing like"),
         ("reads=reads()", "reads=((reads(),),)", "needs Read"),
         ("prefill=prefill()", "prefill=decode()", "a value is"),
-        ("PAIRS = ", "PREFILL_PLANES = ()\nPAIRS = ", "defined twice"),
-        ("pairs=PAIRS, reads", "", "not a plan"),
-        ("format=2", "format=3", "format 3"),
-        ("format=2,", "format=2, more=1,", "not a plan of this version"),
+        ("GROUP_PAIRS = ", "PREFILL_PLANES = ()\nGROUP_PAIRS = ", "defined twice"),
+        ("group_pairs=GROUP_PAIRS, reads", "", "not a plan"),
+        ("format=3", "format=4", "format 4"),
+        ("format=3,", "format=3, more=1,", "not a plan of this version"),
         ("\nPLAN = ", "\nPLAN_2 = ", "no PLAN"),
     ],
 )  # fmt: skip
@@ -203,7 +203,7 @@ def test_an_old_plan_is_told_to_be_compiled_again():
     text = (
         "from kvplan.plan.types import Plan\n\ndef kv(first: int) -> Runs:\n    return first\n\nPLAN = Plan(format=1)\n"
     )
-    with pytest.raises(PlanFormatError, match=r"plan format 1, this version reads 2: compile the plan again"):
+    with pytest.raises(PlanFormatError, match=r"plan format 1, this version reads 3: compile the plan again"):
         parse(text, "x.py")
 
 
@@ -275,7 +275,7 @@ def test_a_state_has_one_slot():
 
 
 def test_what_is_called_alike_is_said_once():
-    assert Pair("a") == Pair("a", "a", "a")
+    assert GroupPair("a") == GroupPair("a", "a", "a")
     assert [constant(name) for name in ("a", "A+b", "x.0", "2")] == ["A", "A_B", "X_0", "N2"]
     assert apart({1: "A", 2: "B", 3: "A"}) == {1: "A_0", 2: "B", 3: "A_1"}
 
@@ -321,7 +321,7 @@ def test_names_of_a_hybrid_are_explained_where_they_are():
     text = compile_pair(load(), "nemotron-3-nano-30b", "tp=2", "engine=sglang,tp=2,block=16").text
     said = " ".join(text.replace("\n#", "").split())
     for name, explained in (
-        ("arena=1", "Groups of one `arena` share memory, in which a block is of one group at a time."),
+        ("arena=1", "Groups of one `arena`, 0 if left out, share memory: a block is of one of them at a time."),
         ('part="conv"', "`part`: an allocation of a cache that has several."),
         ('"tap"', "`kvplan explain WORD` explains the name of an axis."),
     ):
@@ -339,7 +339,9 @@ def test_lists_and_tables_of_one_cache_are_told_apart():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("word", ["page", "token", "holds", "pair", "tokens", "kernel"])
+@pytest.mark.parametrize(
+    "word", ["per_page", "per_token", "page_rows", "token_step", "holds", "groups", "tokens", "kernel"]
+)
 def test_a_word_of_several_fields_is_explained(word):
     comments = [
         line for line in compile_pair(load(), "llama-3.1-8b", "tp=4", "tp=2").text.splitlines() if line[:1] == "#"
@@ -356,7 +358,7 @@ def test_numbers_that_stand_alone_in_a_page_have_their_axis() -> None:
 
 
 def test_pairs_say_that_a_state_is_copied_whole() -> None:
-    """Its `Pair` has no `page`, and no tokens that could run."""
+    """Its `GroupPair` has no `page_rows`, and no tokens that could run."""
     states, tokens = (
         compile_pair(load(), model, "tp=1", "tp=2").text for model in ("nemotron-3-nano-30b", "qwen3-0.6b")
     )

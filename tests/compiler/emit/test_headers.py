@@ -24,7 +24,7 @@ from kvplan.compiler.bind.bind import bind
 from kvplan.compiler.emit.header import written_facts
 from kvplan.dsl.library import load
 from kvplan.plan.files.loader import load_plan, loaded
-from kvplan.plan.types import Group, Nest, Pair, Plan, Planes, Read, Side, View
+from kvplan.plan.types import Group, GroupPair, Nest, Plan, Planes, Read, Side, View
 
 PLANS = sorted((ROOT / "examples/plans").glob("*/*.py"))
 # Kinds and ways of storing that no plan of the examples has: tiles, records with scales, shares of tokens, stages.
@@ -163,10 +163,10 @@ def check_sizes(said: str, side: Side, entry: Planes) -> None:
     page, on, others = taken(
         r"([\d,]+) B(?:, by \w+)?(?:, blocks ([\d,]+) B apart)?(?:; (.+) B on other workers)?", said
     )
-    alike = {e.page for w in side.workers for e in w.planes if (e.cache, e.part) == (entry.cache, entry.part)}
-    assert number(page) == entry.page
+    alike = {e.page_bytes for w in side.workers for e in w.planes if (e.cache, e.part) == (entry.cache, entry.part)}
+    assert number(page) == entry.page_bytes
     assert number(on or page) == entry.stride
-    assert {number(size) for size in others.split(", ") if size} == alike - {entry.page}
+    assert {number(size) for size in others.split(", ") if size} == alike - {entry.page_bytes}
 
 
 def check_block(said: str, side: Side, entry: Planes) -> None:
@@ -225,7 +225,7 @@ def rows_of(view: View) -> int:
 
 def check_legend(legend: tuple[str, ...], entry: Planes, mine: Group) -> None:
     end, elements = laid(legend, 0)
-    assert end == entry.page
+    assert end == entry.page_bytes
     assert elements.keys() == {view.tensor for view in entry.views}
     for view in entry.views:
         steps = [np.arange(count) * step for _, count, step in view.axes]
@@ -298,7 +298,9 @@ def split(body: str) -> Iterator[str]:
 def test_moves(name: str) -> None:
     plan, text = header(name)
     said = {key: facts for line in joined(sections(text)["moves"], 4) for key, facts in moves(plan, line)}
-    truth = {(n, p.name): cost(plan, n, p) for n in range(len(plan.reads)) for p in plan.pairs if of_pair(plan, n, p)}
+    truth = {
+        (n, p.name): cost(plan, n, p) for n in range(len(plan.reads)) for p in plan.group_pairs if of_pair(plan, n, p)
+    }
     assert said == truth
 
 
@@ -312,7 +314,7 @@ def moves(plan: Plan, line: str) -> Iterator[tuple[tuple[int, str], tuple[object
     count = 1 if times == "a" else number(times.removeprefix("each of ") or "0")
     assert not times or count * number(spans) + number(rest or "0") == number(descriptors)
     assert bool(rest) == (f"whole {unit}" in line)
-    names = {pair.name for pair in plan.pairs}
+    names = {pair.name for pair in plan.group_pairs}
     words = [word for word in who.split(", ") if word != "each"]
     pairs = [word for word in words if word in names]
     workers = [n for word in words if word not in names for n in numbers(word)]
@@ -340,21 +342,21 @@ def numbers(text: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-def of_pair(plan: Plan, worker: int, pair: Pair) -> list[Read]:
-    return [read for read in plan.reads[worker] if read.pair == pair.name]
+def of_pair(plan: Plan, worker: int, pair: GroupPair) -> list[Read]:
+    return [read for read in plan.reads[worker] if read.groups == pair.name]
 
 
-def cost(plan: Plan, worker: int, pair: Pair) -> tuple[object, ...]:
+def cost(plan: Plan, worker: int, pair: GroupPair) -> tuple[object, ...]:
     reads = of_pair(plan, worker, pair)
     theirs, ours = group(plan.prefill, pair.prefill), group(plan.decode, pair.decode)
-    paged = all(read.table.page for read in reads)
+    paged = all(read.table.per_page for read in reads)
     shards: dict[int, int] = {}
     for read in reads:
         shard = 0 if theirs.ring else plan.prefill.workers[read.worker].shard
-        nests = read.table.page if paged else read.table.token
+        nests = read.table.per_page if paged else read.table.per_token
         shards[shard] = shards.get(shard, 0) + sum(prod(loop.count for loop in nest.loops) for nest in nests)
     # Tokens with bytes between them are spans of their own, however long the run is.
-    close = {nest.token == (nest.bytes, nest.bytes) for read in reads for nest in read.table.token}
+    close = {nest.token_step == (nest.bytes, nest.bytes) for read in reads for nest in read.table.per_token}
     tokens = " or ".join(word for word, adjoin in (("run", True), ("token", False)) if adjoin in close)
     unit = "state" if ours.store == "state" else "block" if paged else tokens
     found = [descriptors_and_bytes(plan, worker, pair, read) for read in reads]
@@ -363,7 +365,7 @@ def cost(plan: Plan, worker: int, pair: Pair) -> tuple[object, ...]:
 
 
 def by_stages(
-    plan: Plan, worker: int, pair: Pair, reads: list[Read], direct: list[tuple[int, int]]
+    plan: Plan, worker: int, pair: GroupPair, reads: list[Read], direct: list[tuple[int, int]]
 ) -> dict[str, tuple[int, int]]:
     """Descriptors and bytes by way of each stage that a read of a pair has; reads that have none go direct."""
     found = {}
@@ -378,7 +380,7 @@ def by_stages(
     return found
 
 
-def in_ranges(plan: Plan, worker: int, pair: Pair, read: Read, side: int) -> tuple[int, int]:
+def in_ranges(plan: Plan, worker: int, pair: GroupPair, read: Read, side: int) -> tuple[int, int]:
     """A descriptor for every range of every plane of every page that is touched; whole pages that follow each other are
     one."""
     source, reader = plan.prefill.workers[read.worker], plan.decode.workers[worker]
@@ -402,18 +404,18 @@ def plane_sizes(entries: tuple[Planes, ...]) -> tuple[np.ndarray, np.ndarray]:
     for entry in entries:
         for index in product(*(range(len(numbers)) for _, numbers, _ in entry.loops)):
             at = entry.first + sum(i * step for i, (_, _, step) in zip(index, entry.loops, strict=True))
-            found[at] = entry.stride, entry.page
+            found[at] = entry.stride, entry.page_bytes
     every = np.array([found[n] for n in range(len(found))])
     return every[:, 0], every[:, 1]
 
 
-def descriptors_and_bytes(plan: Plan, worker: int, pair: Pair, read: Read) -> tuple[int, int]:
+def descriptors_and_bytes(plan: Plan, worker: int, pair: GroupPair, read: Read) -> tuple[int, int]:
     source, reader = plan.prefill.workers[read.worker], plan.decode.workers[worker]
     theirs, ours = group(plan.prefill, pair.prefill), group(plan.decode, pair.decode)
     where = blocks_and_rows(pair, theirs, ours, source.shard, reader.shard)
-    (page, token), times = without_layers(read.table.page, read.table.token)
+    (page, token), times = without_layers(read.table.per_page, read.table.per_token)
     sizes = plane_sizes(source.planes), plane_sizes(reader.planes)
-    descriptors, size = counted(page, token, read.first, *sizes, where, pair.page)
+    descriptors, size = counted(page, token, read.first, *sizes, where, pair.page_rows)
     return descriptors * times, size * times
 
 
@@ -430,7 +432,7 @@ def without_layers(*tables: tuple[Nest, ...]) -> tuple[list[tuple[Nest, ...]], i
     return [tuple(replace(nest, loops=nest.loops[1:]) for nest in table) for table in tables], lead[0].count
 
 
-def blocks_and_rows(pair: Pair, theirs: Group, ours: Group, p_shard: int, d_shard: int) -> np.ndarray:
+def blocks_and_rows(pair: GroupPair, theirs: Group, ours: Group, p_shard: int, d_shard: int) -> np.ndarray:
     """(prefill block, row in it, decode block, row in it) of every row of tokens of a request that both hold."""
     if ours.store == "state":
         return np.zeros((1, 4), np.int64)
@@ -443,7 +445,7 @@ def blocks_and_rows(pair: Pair, theirs: Group, ours: Group, p_shard: int, d_shar
     return np.array(found, np.int64).reshape(-1, 4)
 
 
-def is_needed(pair: Pair, first: int, last: int) -> bool:
+def is_needed(pair: GroupPair, first: int, last: int) -> bool:
     keep, chunk, sink = pair.needs.keep, pair.needs.chunk, pair.needs.sink
     late = (keep is None or last >= TOKENS - keep) and (chunk is None or last >= TOKENS - TOKENS % chunk)
     return late or first < sink
@@ -491,7 +493,7 @@ def expanded(
             steps = np.array([(loop.prefill, loop.decode)[side] for loop in nest.loops], np.int64).reshape(-1, 2)
             planes = first[side] + plane + turns @ steps[:, 0]
             block, row = where[:, 2 * side], where[:, 2 * side + 1]
-            inside = row * (nest.token[side] if nest.token else 0)
+            inside = row * (nest.token_step[side] if nest.token_step else 0)
             inside = inside + sum((row // hop[0] * hop[1 + side] for hop in nest.hops), np.zeros_like(row))
             bytes_ = (byte + turns @ steps[:, 1])[:, None] + inside + sizes[side][0][planes][:, None] * block
             ends += [np.broadcast_to(planes[:, None], bytes_.shape).reshape(-1), bytes_.reshape(-1)]
@@ -530,6 +532,7 @@ def test_closing(name: str) -> None:
     )
     check_proved(plan, proved.removesuffix("."))
     told: dict[str, dict[str, object]] = {}
+    shared: dict[str, set[frozenset[str]]] = {}
     for sentence in re.split(r"\.(?: |$)", before):
         if hit := re.fullmatch(r"(.+): ((?:only|a row|tokens are) .+)", sentence):
             names = hit[1].removesuffix(", each").split(", ")
@@ -540,11 +543,33 @@ def test_closing(name: str) -> None:
             check_layers(plan, hit[1])
         elif hit := re.fullmatch(r"Strategy: (\w+) on (\S+): .+", sentence):
             assert (hit[1], hit[2]) == (dict(plan.options)["strategy"], load().default_machine)
+        elif hit := re.fullmatch(r"Shared memory: (.+)", sentence):
+            shared = memories(hit[1])
         else:
             assert not re.search(r"\d", sentence) or "is stored only when" in sentence
-    assert {pair.name: told.get(pair.name, ALL) for pair in plan.pairs} == {
-        pair.name: truly(plan, pair) for pair in plan.pairs
+    assert {pair.name: told.get(pair.name, ALL) for pair in plan.group_pairs} == {
+        pair.name: truly(plan, pair) for pair in plan.group_pairs
     }
+    assert shared == {word: found for word in ("prefill", "decode") if (found := overlaid(getattr(plan, word)))}
+
+
+def memories(said: str) -> dict[str, set[frozenset[str]]]:
+    """The groups of every memory that several share, by side."""
+    found: dict[str, set[frozenset[str]]] = {}
+    for part in said.split("; "):
+        where, names = taken(r"(prefill's|decode's|on both sides) (.+)", part)
+        for word in ("prefill", "decode"):
+            if where in (f"{word}'s", "on both sides"):
+                found.setdefault(word, set()).add(frozenset(re.split(r", | and ", names)))
+    return found
+
+
+def overlaid(side: Side) -> set[frozenset[str]]:
+    """Groups of one arena, unless all of them are parts of one table."""
+    found: dict[int, list[Group]] = {}
+    for one in side.groups:
+        found.setdefault(one.arena, []).append(one)
+    return {frozenset(g.name for g in every) for every in found.values() if len({g.table or g.name for g in every}) > 1}
 
 
 ALL: dict[str, object] = {"keep": None, "chunk": None, "sink": 0, "rows": 1, "length": "context"}
@@ -572,7 +597,7 @@ def reading(said: str) -> dict[str, object]:
     return found
 
 
-def truly(plan: Plan, pair: Pair) -> dict[str, object]:
+def truly(plan: Plan, pair: GroupPair) -> dict[str, object]:
     needs, length = pair.needs, group(plan.decode, pair.decode).length
     limited = needs.keep is not None or needs.chunk is not None
     limits = {"keep": needs.keep, "chunk": needs.chunk, "sink": needs.sink if limited else 0}

@@ -88,10 +88,10 @@ def test_the_pieces_of_a_read_hold_together_what_the_read_holds(names: tuple[str
     held: dict[tuple[int, str, str, str], set[int]] = defaultdict(set)
     for piece in pieces(found, 1 % len(found.reads)):
         for axis, (first, last) in piece.holds:
-            held[piece.read.worker, piece.read.pair, piece.read.cache, axis] |= set(range(first, last))
+            held[piece.read.worker, piece.read.groups, piece.read.cache, axis] |= set(range(first, last))
     for read in found.reads[1 % len(found.reads)]:
         for axis, where in read.holds:
-            assert held[read.worker, read.pair, read.cache, axis] == set(range(*where))
+            assert held[read.worker, read.groups, read.cache, axis] == set(range(*where))
 
 
 @pytest.mark.parametrize("names", PAIRS)

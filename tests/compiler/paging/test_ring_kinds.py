@@ -74,4 +74,4 @@ def test_where_positions_lie(library: Library) -> None:
     side = bind(library, library.model("compressing"), "engine=rings")
     assert [t.name for c in side.caches for t in c.tensors] == ["k", "position", "kv", "score", "k", "gate"]
     pages = compile_pair(library, "compressing", "engine=rings", "engine=rings").plan.decode.workers[0].planes
-    assert {plane.cache: plane.page for plane in pages} == {"keys": 4 * 40, "scores": 8 * 32, "tail": 6 * 12}
+    assert {plane.cache: plane.page_bytes for plane in pages} == {"keys": 4 * 40, "scores": 8 * 32, "tail": 6 * 12}

@@ -26,7 +26,7 @@ from kvplan.plan.errors import PlanFormatError
 from kvplan.plan.files.loader import parse
 from kvplan.plan.request import Request
 from kvplan.plan.spans import group_named, pair_named
-from kvplan.plan.types import Nest, Pair, Plan, Side
+from kvplan.plan.types import GroupPair, Nest, Plan, Side
 
 
 @cache
@@ -142,18 +142,18 @@ def test_every_row_of_a_page_in_tiles_is_looked_at() -> None:
     damaged = 0
     for name in PAIRS:
         plan = whole(name)[0].plan
-        for read in (read for reads in plan.reads for read in reads if any(n.hops for n in read.table.token)):
-            pair = pair_named(plan, read.pair)
+        for read in (read for reads in plan.reads for read in reads if any(n.hops for n in read.table.per_token)):
+            pair = pair_named(plan, read.groups)
             rows = {group_named(s, g).kernel // pair.rows for s, g in sides_of(plan, pair)}
-            token = tuple(two_rows(nest, max(rows)) for nest in read.table.token)
-            if len(rows) > 1 or token == read.table.token:
+            token = tuple(two_rows(nest, max(rows)) for nest in read.table.per_token)
+            if len(rows) > 1 or token == read.table.per_token:
                 continue
-            other = replace(read, table=replace(read.table, token=token))
+            other = replace(read, table=replace(read.table, per_token=token))
             every = tuple(tuple(other if each is read else each for each in reads) for reads in plan.reads)
             assert not proved(replace(plan, reads=every), name)
             damaged += 1
     assert damaged
 
 
-def sides_of(plan: Plan, pair: Pair) -> tuple[tuple[Side, str], tuple[Side, str]]:
+def sides_of(plan: Plan, pair: GroupPair) -> tuple[tuple[Side, str], tuple[Side, str]]:
     return (plan.prefill, pair.prefill), (plan.decode, pair.decode)

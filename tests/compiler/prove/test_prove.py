@@ -110,8 +110,11 @@ def with_read(**fields: object) -> Callable[[Plan], Plan]:
 
 FRAME: dict[str, tuple[str, Callable[[Plan], Plan]]] = {
     "everything skipped": ("P019", lambda plan: replace(plan, skipped=("kv",), reads=((),) * len(plan.reads))),
-    "another common page": ("P006", lambda plan: replace(plan, pairs=(replace(plan.pairs[0], page=8),))),
-    "a pair twice": ("P006", lambda plan: replace(plan, pairs=(*plan.pairs, plan.pairs[0]))),
+    "another common page": (
+        "P006",
+        lambda plan: replace(plan, group_pairs=(replace(plan.group_pairs[0], page_rows=8),)),
+    ),
+    "a pair twice": ("P006", lambda plan: replace(plan, group_pairs=(*plan.group_pairs, plan.group_pairs[0]))),
     "no such worker told": ("P009", lambda plan: replace(plan, notify=((99,), *plan.notify[1:]))),
     "a reader told twice": ("P009", lambda plan: replace(plan, notify=((plan.reads[0][0].worker,), *plan.notify[1:]))),
     "another model": ("P019", lambda plan: replace(plan, model_digest="0" * 32)),
@@ -151,8 +154,10 @@ def test_a_damaged_frame_is_refused(plans: dict[str, Plan], pair: str, damage: s
 def test_a_loop_that_runs_backwards_is_refused(plans: dict[str, Plan], pair: str) -> None:
     plan, sides = plans[pair], PAIRS[pair]
     read = plan.reads[-1][0]
-    nest = next(nest for nest in read.table.page if nest.loops)
-    table = replace(read.table, page=tuple(backwards(nest) if each is nest else each for each in read.table.page))
+    nest = next(nest for nest in read.table.per_page if nest.loops)
+    table = replace(
+        read.table, per_page=tuple(backwards(nest) if each is nest else each for each in read.table.per_page)
+    )
     turned = with_reads(plan, lambda reads: (replace(reads[0], table=table), *reads[1:]))
     with pytest.raises(ProofFailed, match=r"P013.*backwards"):
         prove(turned, placed(sides[0]), placed(sides[1]))
@@ -179,10 +184,10 @@ def test_every_layer_of_loops_over_a_list_that_is_not_regular_is_looked_at() -> 
     prefill, decode = layered(odd), layered(tuple(range(10)))
     plan = compile_bound(prefill, decode).plan
     (read,) = plan.reads[0]
-    nest = read.table.page[0]
+    nest = read.table.per_page[0]
     square = replace(nest, loops=(Loop("layer", 3, (3, 0), (3, 0)), Loop("layer", 3, (1, 0), (1, 0))))
     last = replace(nest, prefill=(4, 0), decode=(9, 0), loops=())
-    table = replace(read.table, page=(square, last))
+    table = replace(read.table, per_page=(square, last))
     with pytest.raises(ProofFailed, match="P015"):
         prove(with_reads(plan, lambda reads: (replace(reads[0], table=table),)), placed(prefill), placed(decode))
 
@@ -206,14 +211,14 @@ def in_pages(layers: tuple[int, ...]) -> BoundSide:
 def with_table(plan: Plan, page: tuple[Nest, ...] = (), token: tuple[Nest, ...] = ()) -> Plan:
     """The plan of one reader with other nests in its only read."""
     ((read,),) = plan.reads
-    table = replace(read.table, page=page or read.table.page, token=token or read.table.token)
+    table = replace(read.table, per_page=page or read.table.per_page, per_token=token or read.table.per_token)
     return replace(plan, reads=((replace(read, table=table),),))
 
 
 def test_a_span_over_layers_that_lie_in_another_order_is_refused() -> None:
     prefill, decode = in_pages((0, 2, 1, 3)), in_pages((0, 1, 2, 3))
     plan = compile_bound(prefill, decode).plan
-    nest = plan.reads[0][0].table.page[0]
+    nest = plan.reads[0][0].table.per_page[0]
     whole = replace(nest, prefill=(0, 0), decode=(0, 0), bytes=4 * nest.bytes, loops=())
     with pytest.raises(ProofFailed, match=r"P015.*layers"):
         prove(with_table(plan, page=(whole,)), placed(prefill), placed(decode))
@@ -230,13 +235,13 @@ def test_spans_of_one_byte_are_proved() -> None:
     prefill = bytewise("layer { block { head { token { k[dim] } } } }")
     decode = bytewise("layer { block { token { head { k[dim] } } } }")
     plan = compile_bound(prefill, decode).plan
-    assert [nest.bytes for nest in plan.reads[0][0].table.page] == [1]
+    assert [nest.bytes for nest in plan.reads[0][0].table.per_page] == [1]
     prove(plan, placed(prefill), placed(decode))
 
 
 NESTS: dict[str, Callable[[Nest], Nest]] = {
     "a loop of one turn": lambda nest: replace(nest, loops=(*nest.loops, Loop("head", 1, (0, 64), (0, 64)))),
-    "no token step": lambda nest: replace(nest, token=None),
+    "no token step": lambda nest: replace(nest, token_step=None),
     "a hop of no rows": lambda nest: replace(nest, hops=((0, 0, 0),)),
 }
 
@@ -246,7 +251,7 @@ def test_a_damaged_nest_of_a_page_of_one_row_is_refused(damage: str) -> None:
     """Nothing but the nest itself shows it: with one row in a page no step is taken."""
     sides = tokens_side(1, kernel=1), tokens_side(1, kernel=1)
     plan = compile_bound(*sides).plan
-    token = tuple(NESTS[damage](nest) for nest in plan.reads[0][0].table.token)
+    token = tuple(NESTS[damage](nest) for nest in plan.reads[0][0].table.per_token)
     with pytest.raises(ProofFailed, match="P013"):
         prove(with_table(plan, token=token), *map(placed, sides))
 
@@ -272,9 +277,9 @@ def test_a_layer_that_a_worker_does_not_have_is_not_taken_for_its_first() -> Non
     (read,), rest = plan.reads
     page, token = (
         tuple(replace(nest, prefill=(1, nest.prefill[1])) for nest in nests)
-        for nests in (read.table.page, read.table.token)
+        for nests in (read.table.per_page, read.table.per_token)
     )
     assert read.layers == (0,)
-    moved = replace(read, table=replace(read.table, page=page, token=token))
+    moved = replace(read, table=replace(read.table, per_page=page, per_token=token))
     with pytest.raises(ProofFailed, match="P015"):
         prove(replace(plan, reads=((moved,), rest)), placed(prefill), placed(decode))

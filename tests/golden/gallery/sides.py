@@ -118,7 +118,7 @@ def _rows(found: Run) -> list[tuple[object, ...]]:
 
 def _looks(side: Side, group: Group) -> tuple[object, ...]:
     planes = [plane for worker in side.workers for plane in worker.planes if plane.group == group.name]
-    unlike = {(plane.cache, plane.part or "", plane.page, plane.stride) for plane in planes}
+    unlike = {(plane.cache, plane.part or "", plane.page_bytes, plane.stride) for plane in planes}
     base = group.name.rpartition(".")[0] or group.name
     return base, group.store, group.tokens, group.kernel, *sorted(unlike)
 
@@ -134,8 +134,8 @@ def _cells(side: Side, groups: list[Group]) -> tuple[object, ...]:
     group, sizes = groups[0], sorted({len(_layers(side, each)) for each in groups})
     planes = [plane for plane in side.workers[0].planes if plane.group == group.name]
     named = len({(plane.cache, plane.part) for plane in planes}) > 1
-    pages = dict.fromkeys(f"{_part(plane) if named else ''}{plane.page:,}" for plane in planes)
-    gaps = dict.fromkeys(f"{plane.stride:,}" for plane in planes if plane.stride != plane.page)
+    pages = dict.fromkeys(f"{_part(plane) if named else ''}{plane.page_bytes:,}" for plane in planes)
+    gaps = dict.fromkeys(f"{plane.stride:,}" for plane in planes if plane.stride != plane.page_bytes)
     split = "" if group.ratio == 1 else f"{group.ratio} × {group.kernel:,} tokens"
     layers = "–".join(str(n) for n in dict.fromkeys((sizes[0], sizes[-1])))
     return layers, _held(group), split, "; ".join(pages), ", ".join(gaps)

@@ -35,7 +35,7 @@ def with_table(change: Callable[[Table], Table]) -> Plan:
 
 
 def with_nest(change: Callable[[Nest], Nest]) -> Plan:
-    return with_table(lambda table: replace(table, page=(change(table.page[0]), *table.page[1:])))
+    return with_table(lambda table: replace(table, per_page=(change(table.per_page[0]), *table.per_page[1:])))
 
 
 def with_side(role: str, change: Callable[[Any], Any]) -> Plan:
@@ -56,7 +56,7 @@ def with_group(**change: Any) -> Plan:
 
 
 def with_pair(**change: Any) -> Plan:
-    return sealed(replace(MADE, pairs=(replace(MADE.pairs[0], **change), *MADE.pairs[1:])))
+    return sealed(replace(MADE, group_pairs=(replace(MADE.group_pairs[0], **change), *MADE.group_pairs[1:])))
 
 
 WRONG: dict[str, Callable[[], Plan]] = {
@@ -66,7 +66,7 @@ WRONG: dict[str, Callable[[], Plan]] = {
     "bytes before a page": lambda: with_read(lambda read: replace(read, offset=(0, -8))),
     "a prefill worker too many": lambda: with_read(lambda read: replace(read, worker=2)),
     "a prefill worker below 0": lambda: with_read(lambda read: replace(read, worker=-1)),
-    "another pair": lambda: with_read(lambda read: replace(read, pair="other")),
+    "another pair": lambda: with_read(lambda read: replace(read, groups="other")),
     "a read that moves nothing": lambda: with_table(lambda table: Table()),
     "a loop without end": lambda: with_nest(
         lambda nest: replace(nest, loops=(replace(nest.loops[0], count=1 << 40), *nest.loops[1:]))
@@ -76,12 +76,14 @@ WRONG: dict[str, Callable[[], Plan]] = {
     ),
     "a span of no bytes": lambda: with_nest(lambda nest: replace(nest, bytes=0)),
     "a span of too many bytes": lambda: with_nest(lambda nest: replace(nest, bytes=1 << 40)),
-    "tokens in a table of pages": lambda: with_nest(lambda nest: replace(nest, token=(8, 8))),
+    "tokens in a table of pages": lambda: with_nest(lambda nest: replace(nest, token_step=(8, 8))),
     "a step of tokens that leaves the page": lambda: with_table(
-        lambda table: replace(table, token=(replace(table.token[0], token=(1 << 30, 8)), *table.token[1:]))
+        lambda table: replace(
+            table, per_token=(replace(table.per_token[0], token_step=(1 << 30, 8)), *table.per_token[1:])
+        )
     ),
     "a tile of no rows": lambda: with_table(
-        lambda table: replace(table, token=(replace(table.token[0], hops=((0, 8, 8),)), *table.token[1:]))
+        lambda table: replace(table, per_token=(replace(table.per_token[0], hops=((0, 8, 8),)), *table.per_token[1:]))
     ),
     "a range of planes without end": lambda: with_table(
         lambda table: replace(table, unpack=(PageRange(bytes=8, planes=1 << 40),))
@@ -92,8 +94,8 @@ WRONG: dict[str, Callable[[], Plan]] = {
     "planes with a gap": lambda: with_planes(first=1),
     "planes twice": lambda: with_planes(loops=(("layer", (3, 7), 0),)),
     "planes without end": lambda: with_planes(loops=(("layer", tuple(range(1 << 9)), 1),) * 2),
-    "a page of more than 64 bits": lambda: with_planes(page=1 << 64, stride=1 << 64),
-    "a page of no bytes": lambda: with_planes(page=0, stride=8),
+    "a page of more than 64 bits": lambda: with_planes(page_bytes=1 << 64, stride=1 << 64),
+    "a page of no bytes": lambda: with_planes(page_bytes=0, stride=8),
     "a page longer than its stride": lambda: with_planes(stride=1),
     "planes of no group": lambda: with_planes(group="other"),
     "a shard too many": lambda: with_side(
@@ -112,7 +114,7 @@ WRONG: dict[str, Callable[[], Plan]] = {
     "blocks that are not whole": lambda: with_group(ratio=3),
     "a pair of no rows": lambda: with_pair(rows=0),
     "a pair of other rows": lambda: with_pair(rows=3),
-    "a pair of other pages": lambda: with_pair(page=3),
+    "a pair of other pages": lambda: with_pair(page_rows=3),
     "a pair of no group": lambda: with_pair(decode="other"),
     "a pair of a state and tokens": lambda: with_pair(decode="state"),
 }
@@ -187,7 +189,9 @@ def test_any_number_changed_is_refused_or_connects(number: int) -> None:
     """Whatever is edited, there is a named error or a connection, and no client stays where there is none."""
     small = plan(Shape(1), Shape(1), Model(heads=1, layers=(0,)))
     for path in (
-        numbers(small.reads, ("reads",)) + numbers(small.pairs, ("pairs",)) + numbers(small.notify, ("notify",))
+        numbers(small.reads, ("reads",))
+        + numbers(small.group_pairs, ("group_pairs",))
+        + numbers(small.notify, ("notify",))
     ):
         try:
             bad = sealed(at(small, path, number))

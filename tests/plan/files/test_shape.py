@@ -30,15 +30,15 @@ def plan() -> Plan:
 def with_nest(change: Callable[[Nest], Any]) -> Any:
     made = plan()
     read = made.reads[0][0]
-    nests = tuple(change(nest) for nest in read.table.token)
-    changed = replace(read, table=replace(read.table, token=nests))
+    nests = tuple(change(nest) for nest in read.table.per_token)
+    changed = replace(read, table=replace(read.table, per_token=nests))
     return replace(made, reads=((changed, *made.reads[0][1:]),))
 
 
 WRONG: dict[str, Callable[[Nest], Any]] = {
     "a place of three": lambda nest: replace(nest, prefill=(0, 0, 0)),
     "a place of one": lambda nest: replace(nest, decode=(0,)),
-    "a token step of three": lambda nest: replace(nest, token=(8, 8, 7)),
+    "a token step of three": lambda nest: replace(nest, token_step=(8, 8, 7)),
     "hops of two": lambda nest: replace(nest, hops=((2, 4),)),
     "a text": lambda nest: replace(nest, bytes="8"),
     "a truth": lambda nest: replace(nest, bytes=True),
@@ -95,7 +95,7 @@ def test_tiles_that_never_begin_together_are_loops() -> None:
     one = cache("layer { block { ch/8 { tap { x[ch%8] } } } }", replace(x, shares=(("ch", (8, 4088)),)))
     other = cache("layer { block { ch/16 { tap { x[ch%16] } } } }", x)
     made = compile_bound(side([one], tp=2), side([other])).plan
-    assert max(len(read.table.page) for read in made.reads[0]) < 8
+    assert max(len(read.table.per_page) for read in made.reads[0]) < 8
 
 
 def test_readers_that_read_alike_are_written_once() -> None:

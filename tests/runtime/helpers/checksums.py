@@ -53,8 +53,8 @@ class Engines:
 
 def needs_of(plan: Plan) -> dict[str, Needs]:
     """The needed tokens of every cache that a plan moves."""
-    pairs = {pair.name: pair.needs for pair in plan.pairs}
-    return {read.cache: pairs[read.pair] for reads in plan.reads for read in reads}
+    pairs = {pair.name: pair.needs for pair in plan.group_pairs}
+    return {read.cache: pairs[read.groups] for reads in plan.reads for read in reads}
 
 
 def engines(plan: Plan, sides: tuple[BoundSide, BoundSide], request: Request) -> Engines:

@@ -16,9 +16,9 @@ from kvplan.plan.types import (
     FORMAT,
     Blocks,
     Group,
+    GroupPair,
     Loop,
     Nest,
-    Pair,
     Plan,
     Planes,
     Read,
@@ -53,9 +53,9 @@ class Model:
 
 
 def plan(prefill: Shape, decode: Shape, model: Model = Model()) -> Plan:
-    pairs = [Pair("kv", "kv", "kv", prefill.kernel if prefill.kernel == decode.kernel else 0)]
+    pairs = [GroupPair("kv", "kv", "kv", prefill.kernel if prefill.kernel == decode.kernel else 0)]
     if model.state:
-        pairs.append(Pair("state"))
+        pairs.append(GroupPair("state"))
     reads = tuple(_reads(prefill, decode, model, number) for number in range(decode.workers))
     notify = tuple(_rest(prefill, found) for found in reads)
     sides = side("p", prefill, model), side("d", decode, model)
@@ -64,14 +64,14 @@ def plan(prefill: Shape, decode: Shape, model: Model = Model()) -> Plan:
 
 def with_ranges(made: Plan, *ways: str) -> Plan:
     """The plan with all its tables staged by these ways, unpack and pack, as far as they can be."""
-    rows = {pair.name: _page_rows(made, pair) for pair in made.pairs}
+    rows = {pair.name: _page_rows(made, pair) for pair in made.group_pairs}
     reads = tuple(
-        tuple(replace(read, table=_ranged(read.table, rows[read.pair], ways)) for read in some) for some in made.reads
+        tuple(replace(read, table=_ranged(read.table, rows[read.groups], ways)) for read in some) for some in made.reads
     )
     return sealed(replace(made, reads=reads))
 
 
-def _page_rows(made: Plan, pair: Pair) -> tuple[int, int]:
+def _page_rows(made: Plan, pair: GroupPair) -> tuple[int, int]:
     return max(group_named(made.prefill, pair.prefill).kernel, 1), max(group_named(made.decode, pair.decode).kernel, 1)
 
 

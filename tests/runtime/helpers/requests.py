@@ -68,7 +68,7 @@ def assert_counts(made: World, number: int, done: Transfer, request: Request) ->
 
 def without_padding(made: World, number: int, plane: str, array: np.ndarray) -> np.ndarray:
     entry = made.plan.decode.workers[number].planes[0 if plane.startswith("kv") else 1]
-    return array[:, : entry.page]
+    return array[:, : entry.page_bytes]
 
 
 def clear(made: World) -> None:

@@ -121,7 +121,7 @@ def test_torch_tensors() -> None:
 
 def one_plane(store: str, *tensors: View) -> Side:
     page = max(view.offset + view.axes[0][1] * view.axes[0][2] for view in tensors)
-    entry = Planes("cache", loops=(("layer", (0,), 1),), page=page, views=tensors)
+    entry = Planes("cache", loops=(("layer", (0,), 1),), page_bytes=page, views=tensors)
     return Side("tp=1", "", (Group("cache", store, 16, 16),), (Worker((entry,)),))
 
 

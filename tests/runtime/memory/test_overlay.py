@@ -28,7 +28,7 @@ def geometry(made: Side, distance: int) -> Geometry:
     columns = {
         "base": [BASE, BASE + distance],
         "stride": [entry.stride for entry in entries],
-        "page": [entry.page for entry in entries],
+        "page": [entry.page_bytes for entry in entries],
         "count": [16, 8],
         "device": [0, 0],
         "region": [0, 0],

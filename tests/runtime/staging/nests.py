@@ -119,14 +119,14 @@ def by_hand(drawn: Drawn, staged: int, runs: Runs, memory: tuple[Bytes, Bytes], 
 
 def _spans(nest: Nest, tokens: tuple[int, int]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """The (plane, offset) of every span of one token on both sides."""
-    assert nest.token is not None
+    assert nest.token_step is not None
     for turn in itertools.product(*(range(loop.count) for loop in nest.loops)):
         found = []
         for side, (plane, offset) in enumerate((nest.prefill, nest.decode)):
             steps = [(loop.prefill, loop.decode)[side] for loop in nest.loops]
             plane += sum(n * step[0] for n, step in zip(turn, steps, strict=True))
             offset += sum(n * step[1] for n, step in zip(turn, steps, strict=True))
-            offset += tokens[side] * nest.token[side]
+            offset += tokens[side] * nest.token_step[side]
             found.append((plane, offset + sum(tokens[side] // hop[0] * hop[1 + side] for hop in nest.hops)))
         yield found[0], found[1]
 

@@ -141,5 +141,5 @@ def _copies_of(bases: list[int]) -> tuple[StridedCopy, ...]:
         np.array(bases) + 4096, every * 64, every * 64, every * 2, every * 0, every * 0, np.array([[4096, 4096, 0]]),
         ("DRAM",),
     )  # fmt: skip
-    nest = Nest(("k",), bytes=16, loops=(Loop("layer", count, (1, 0), (1, 0)),), token=(16, 16))
+    nest = Nest(("k",), bytes=16, loops=(Loop("layer", count, (1, 0), (1, 0)),), token_step=(16, 16))
     return copies([by_planes(nest)], 0, image((PageRange(0, 0, 64, count),)), pool)

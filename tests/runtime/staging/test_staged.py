@@ -168,7 +168,7 @@ def test_a_part_of_an_image_may_have_rows_of_one_sort_of_hops_only() -> None:
     ours = {"k": "layer { block { token { head { k[dim] } } } }", "v": "layer { block { token { head { v[dim] } } } }"}
     link = linked("pack", BUFFERS * PAGE // 2, theirs, ours)
     (entry,) = link.entries
-    assert len({nest.hops for nest in entry.read.placed.token}) == 2
+    assert len({nest.hops for nest in entry.read.placed.per_token}) == 2
     assert len(entry.parts) == 4
     direct, moves = slices.through_stage(link, {"a": runs((7, 0, 3, 0, 4), (8, 0, 4, 0, 3))})
     sizes = [gather_staged(link, move.piece).local_spans[:, 1].tolist() for move in moves]
@@ -231,7 +231,7 @@ def test_a_page_that_fits_no_buffer_goes_straight() -> None:
 HUGE: dict[str, Callable[[Table], Table]] = {
     "a range": lambda table: replace(table, unpack=(PageRange(bytes=1 << 70),)),
     "a plane": lambda table: replace(table, unpack=(replace(table.unpack[0], plane=1 << 63),)),
-    "a nest": lambda table: replace(table, page=(replace(table.page[0], bytes=1 << 70),)),
+    "a nest": lambda table: replace(table, per_page=(replace(table.per_page[0], bytes=1 << 70),)),
 }
 
 
@@ -256,7 +256,7 @@ def test_a_row_that_some_layers_do_not_fill_is_written_straight() -> None:
     link = linked("pack", 1 << 20, HND, both)
     (entry,) = link.entries
     (part,) = entry.parts
-    halved = [NestPlanes(nest.firsts[:1], nest.loops, nest.hops) for nest in map(by_planes, entry.read.placed.page)]
+    halved = [NestPlanes(nest.firsts[:1], nest.loops, nest.hops) for nest in map(by_planes, entry.read.placed.per_page)]
     between = staged.StagedEnds(True, link.decode, link.prefill, 1 << 20)
     assert images.parts(entry.pair, (0, entry.read), (halved, ()), between, part.page_rows) == ()
 

@@ -55,7 +55,7 @@ def link(prefill: Starts, decode: Starts) -> PreparedLink:
 
 
 def load_of(one: PreparedLink, p: list[int], d: list[int], tokens: int = 0) -> GatheredSpans:
-    (pair,) = plan().pairs
+    (pair,) = plan().group_pairs
     there, here = (Blocks(0, np.array(some, np.int64)) for some in (p, d))
     runs = rule_of(plan(), pair).runs((0, tokens or len(p) * TOKENS), there, here)
     return gather(one, {pair.name: runs}, IndexScratch())

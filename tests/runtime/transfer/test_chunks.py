@@ -44,10 +44,10 @@ def moved(
     """
     found: Counter[tuple[int, ...]] = Counter()
     for read in plan.reads[worker] if wanted.runs else ():
-        runs = wanted.runs[read.pair, plan.prefill.workers[read.worker].shard]
+        runs = wanted.runs[read.groups, plan.prefill.workers[read.worker].shard]
         page, token = tables_of(read, plan, worker, chosen)
         strides = names.strides(plan.prefill.workers[read.worker]), names.strides(plan.decode.workers[worker])
-        whole = spans.whole_pages(spans.pair_named(plan, read.pair).page, read.table, runs)
+        whole = spans.whole_pages(spans.pair_named(plan, read.groups).page_rows, read.table, runs)
         whole &= pages or not token
         copies = [spans.page_spans(page, spans.pick(runs, whole), *strides)]
         copies += [spans.token_spans(token, spans.pick(runs, ~whole), *strides)]
@@ -113,7 +113,7 @@ def narrowed(plan: Plan, request: Request, tokens: tuple[int, int]) -> dict[str,
     found: dict[str, Blocks | Slot | Ring] = {}
     for name, table in request.prefill.items():
         group = spans.group_named(plan.prefill, name)
-        pairs = [pair for pair in plan.pairs if pair.prefill == name]
+        pairs = [pair for pair in plan.group_pairs if pair.prefill == name]
         late = tokens[1] == request.tokens[1] or group.length != "context"
         if isinstance(table, Slot | Ring):
             found[name] = table if late else replace(table, at=tokens[1])
@@ -167,10 +167,13 @@ def test_most_cases_are_split_by_layers() -> None:
             refused += 1
         groups = [*made.prefill.groups, *made.decode.groups]
         marks = {"state": any(g.store == "state" for g in groups), "ring": any(g.ring for g in groups)}
-        marks |= {"turns": any(g.shards > 1 for g in groups), "rows": any(pair.rows > 1 for pair in made.pairs)}
-        marks |= {"window": any(pair.needs.keep for pair in made.pairs), "sink": any(p.needs.sink for p in made.pairs)}
+        marks |= {"turns": any(g.shards > 1 for g in groups), "rows": any(pair.rows > 1 for pair in made.group_pairs)}
         marks |= {
-            "chunk": any(pair.needs.chunk for pair in made.pairs),
+            "window": any(pair.needs.keep for pair in made.group_pairs),
+            "sink": any(p.needs.sink for p in made.group_pairs),
+        }
+        marks |= {
+            "chunk": any(pair.needs.chunk for pair in made.group_pairs),
             "own": any(g.length != "context" for g in groups),
         }
         sorts.update(mark for mark, there in marks.items() if there)

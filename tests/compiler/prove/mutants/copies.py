@@ -37,5 +37,5 @@ def traced(plan: Plan, request: Request) -> list[Copy] | None:
 
 def by_tokens(plan: Plan) -> bool:
     """Whether whole pages move token by token, which copies the right bytes but no padding between them."""
-    pages = {pair.name for pair in plan.pairs if pair.page}
-    return any(r.table.token and not r.table.page for reads in plan.reads for r in reads if r.pair in pages)
+    pages = {pair.name for pair in plan.group_pairs if pair.page_rows}
+    return any(r.table.per_token and not r.table.per_page for reads in plan.reads for r in reads if r.groups in pages)

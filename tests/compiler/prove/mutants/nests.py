@@ -70,7 +70,7 @@ def another_row(side: int) -> OfNest:
     """One row of tokens further on one side."""
 
     def over(nest: Nest) -> Nest | None:
-        steps = [(0, nest.token[i] if nest.token and i == side else 0) for i in (0, 1)]
+        steps = [(0, nest.token_step[i] if nest.token_step and i == side else 0) for i in (0, 1)]
         return moved(nest, steps[0], steps[1])
 
     return over
@@ -124,14 +124,18 @@ def twice(nests: Nests) -> Nests:
 
 def of_row(prefill: int, decode: int) -> OfNest:
     """Another token step."""
-    return lambda nest: replace(nest, token=(nest.token[0] + prefill, nest.token[1] + decode)) if nest.token else None
+    return lambda nest: (
+        replace(nest, token_step=(nest.token_step[0] + prefill, nest.token_step[1] + decode))
+        if nest.token_step
+        else None
+    )
 
 
 def two_rows(nest: Nest) -> Nest | None:
     """A loop that also moves the next token."""
-    if nest.token is None:
+    if nest.token_step is None:
         return None
-    return replace(nest, loops=(*nest.loops, Loop("token", 2, (0, nest.token[0]), (0, nest.token[1]))))
+    return replace(nest, loops=(*nest.loops, Loop("token", 2, (0, nest.token_step[0]), (0, nest.token_step[1]))))
 
 
 def other_hops(nest: Nest) -> Nest:
@@ -193,7 +197,7 @@ OF_TOKENS: dict[str, OfNests] = {
     "one row further, destination": first(another_row(1)),
     "wrong token step": first(of_row(2, 0)),
     "wrong token step, destination": first(of_row(0, 2)),
-    "no token step": first(lambda nest: replace(nest, token=None)),
+    "no token step": first(lambda nest: replace(nest, token_step=None)),
     "two rows at once": first(two_rows),
     "tiles forgotten": first(lambda nest: replace(nest, hops=())),
     "wrong tiles": first(other_hops),

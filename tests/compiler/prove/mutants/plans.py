@@ -21,7 +21,7 @@ def in_table(plan: Plan, name: str, change: OfNests) -> Plan | None:
 
 
 def _with(table: Table, name: str, nests: Nests) -> Table:
-    return replace(table, page=nests) if name == "page" else replace(table, token=nests)
+    return replace(table, per_page=nests) if name == "per_page" else replace(table, per_token=nests)
 
 
 def _one(name: str, change: OfNests) -> Damage:
@@ -31,7 +31,7 @@ def _one(name: str, change: OfNests) -> Damage:
 DAMAGES: dict[str, Damage] = READS | {
     f"{name}, {where}": damage
     for name, change in (NESTS | OF_TOKENS).items()
-    for where, damage in (("pages", _one("page", change)), ("tokens", _one("token", change)))
+    for where, damage in (("pages", _one("per_page", change)), ("tokens", _one("per_token", change)))
     if name in NESTS or where == "tokens"
 }
 
@@ -43,7 +43,7 @@ def anywhere(random: Random, plan: Plan) -> Plan | None:
         return None
     worker, number = random.choice(places)
     read = plan.reads[worker][number]
-    name = random.choice([t for t in ("page", "token") if getattr(read.table, t)])
+    name = random.choice([t for t in ("per_page", "per_token") if getattr(read.table, t)])
     nests: Nests = getattr(read.table, name)
     turn = random.randrange(len(nests))
     turned = nests[turn:] + nests[:turn]

@@ -17,7 +17,7 @@ def victim(plan: Plan) -> tuple[int, int]:
 
 
 def _nests(read: Read) -> tuple[Nest, ...]:
-    return read.table.page + read.table.token
+    return read.table.per_page + read.table.per_token
 
 
 def with_read(plan: Plan, at: tuple[int, int], *instead: Read) -> Plan:
@@ -53,11 +53,11 @@ def _uneven(plan: Plan) -> Plan | None:
     for reads in plan.reads:
         for read in reads:
             worker = plan.prefill.workers[read.worker]
-            alike.setdefault((read.pair, read.layers, worker.holds, worker.shard, read.first[0]), read.worker)
+            alike.setdefault((read.groups, read.layers, worker.holds, worker.shard, read.first[0]), read.worker)
 
     def told(read: Read) -> Read:
         worker = plan.prefill.workers[read.worker]
-        return replace(read, worker=alike[read.pair, read.layers, worker.holds, worker.shard, read.first[0]])
+        return replace(read, worker=alike[read.groups, read.layers, worker.holds, worker.shard, read.first[0]])
 
     every = tuple(tuple(told(read) for read in reads) for reads in plan.reads)
     return None if every == plan.reads else replace(plan, reads=every)
@@ -68,7 +68,7 @@ def _tables_swapped(plan: Plan) -> Plan | None:
     for worker, reads in enumerate(plan.reads):
         for i, one in enumerate(reads):
             for j, other in enumerate(reads[:i]):
-                if one.table != other.table and one.pair == other.pair:
+                if one.table != other.table and one.groups == other.groups:
                     plan = with_read(plan, (worker, i), replace(one, table=other.table))
                     return with_read(plan, (worker, j), replace(other, table=one.table))
     return None
@@ -134,7 +134,7 @@ def _offsets_swapped(plan: Plan) -> Plan | None:
     for worker, reads in enumerate(plan.reads):
         for i, one in enumerate(reads):
             for j, other in enumerate(reads[i + 1 :], i + 1):
-                if one.offset != other.offset and one.table == other.table and one.pair == other.pair:
+                if one.offset != other.offset and one.table == other.table and one.groups == other.groups:
                     plan = with_read(plan, (worker, i), replace(one, offset=other.offset))
                     return with_read(plan, (worker, j), replace(other, offset=one.offset))
     return None
@@ -168,8 +168,8 @@ READS: dict[str, Damage] = {
     "tables swapped": _tables_swapped,
     "the reads of another worker": _neighbours_reads,
     "an empty table": lambda plan: changed(plan, table=Table()),
-    "no pages": _table("page"),
-    "no tokens": _table("token"),
+    "no pages": _table("per_page"),
+    "no tokens": _table("per_token"),
     "other intervals": _other_holds,
     "a layer too few said": lambda plan: changed(plan, layers=_read(plan)[1].layers[:-1]),
     "a layer too many said": lambda plan: changed(plan, layers=(*_read(plan)[1].layers, 99)),
@@ -181,7 +181,7 @@ READS: dict[str, Damage] = {
     "into the next span": _other_offset(1, 1),
     "bytes swapped": _offsets_swapped,
     "another cache": lambda plan: changed(plan, cache="nobody"),
-    "another pair": lambda plan: changed(plan, pair="nobody"),
+    "another pair": lambda plan: changed(plan, groups="nobody"),
     "nobody told": _untold,
     "told twice": _told_by,
 }
