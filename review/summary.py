@@ -29,7 +29,7 @@ EXPLAIN = "`kvplan explain RULE` says what a rule means and what to do."
 # The cause if no rule reports one, by whether only texts change.
 UNTOLD = {
     False: "no option and no number of a layout: an engine's file, or kvplan itself",
-    True: "comments, which a layout, another kvplan or somebody by hand changed: compile --check compares",
+    True: "comments: a layout's doubts or title, another kvplan, or an edit by hand, which compile --check finds",
 }
 # If a plan has a change of these categories, its changes that only follow from others are left out.
 NEWS = (Category.PLAN, Category.LAYOUT)
@@ -303,8 +303,10 @@ def new_names(review: Review) -> list[str]:
 def _new_name(pair: PairReview, number: int) -> str:
     if pair.nearest is None:
         return pair.title
-    said = "costs as much as" if pair.rules == ("PAIR_NEW",) else "its COST compared with"
-    return f"{number} {pair.title}, {said} {pair.nearest.title}"
+    if pair.rules != ("PAIR_NEW",):
+        return f"{number} {pair.title}, its COST compared with {pair.nearest.title}"
+    is_same = pair.pair.after is not None and pair.pair.after.short_digest == pair.nearest.short_digest
+    return f"{pair.title}, {'a second name of the plan' if is_same else 'costs as much as'} {pair.nearest.title}"
 
 
 def in_full(change: Change) -> str:

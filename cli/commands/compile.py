@@ -214,6 +214,7 @@ def _summary(report: CompileReport) -> str:
     counts |= {"refused": len(outcome.refused)} if outcome.refused else {}
     said = ", ".join(f"{n} {word}" for word, n in counts.items())
     said += f"; {many(left, 'other file')} {'kept' if outcome.refused else 'not asked for'}" if left else ""
+    said += f"; {NAME} is {states[NAME]}" if states.get(NAME, "current") != "current" and not plans else ""
     every = len(outcome.plans) + len(outcome.refused)
     return f"{many(every, 'pair' if outcome.refused else 'plan')}: {said}"
 

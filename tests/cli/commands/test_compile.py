@@ -184,6 +184,16 @@ def test_a_check_shows_plans_before_their_index(tmp_path: Path) -> None:
     assert 0 < shown.index("+Emitted") < shown.index(f"+++ {out / 'index.json'}")
 
 
+def test_a_check_says_that_only_the_index_is_stale(tmp_path: Path) -> None:
+    out, asked = tmp_path / "plans", ["compile", deployment(tmp_path, SMALL)]
+    run(*asked, "-o", str(out))
+    (out / "index.json").write_text((out / "index.json").read_text() + "\n")
+    said = run(*asked, "-o", str(out), "--check")
+    assert (said.exit_code, "1 plan: 0 stale, 1 up to date; index.json is stale" in said.output) == (1, True), (
+        said.output
+    )
+
+
 def test_a_check_after_a_pair_is_removed_says_to_prune(tmp_path: Path) -> None:
     """Without it the plan stays, and the next check fails again."""
     out = tmp_path / "plans"
