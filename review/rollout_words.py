@@ -44,9 +44,9 @@ def engines(one: EngineClass) -> str:
 
 
 def pair(one: ClassPair, classes: Sequence[EngineClass]) -> str:
-    """`tp=2 → tp=1, 8 pairs: can talk now and afterwards, but not with prefill rolled first: …`"""
+    """`tp=2 → tp=1, 8 engine pairs: can talk now and afterwards, but not with prefill rolled first: …`"""
     sides = f"{classes[one.prefill].now.side_key} → {classes[one.decode].now.side_key}"
-    return f"{sides}, {many(one.engines, 'pair')}: {_talking(one)}{_settling(one)}"
+    return f"{sides}, {many(one.engines, 'engine pair')}: {_talking(one)}{_settling(one)}"
 
 
 def advice(one: ModelRollout) -> str:
@@ -80,7 +80,7 @@ def steps(one: ModelRollout) -> list[str]:
         for order in one.orders
         for number, step in enumerate(order.steps)
     ]
-    return columns(("order", "step", "pairs", "cannot talk"), rows)
+    return columns(("order", "step", "engine pairs", "cannot talk"), rows)
 
 
 def sentences(rollout: FleetRollout) -> list[str]:

@@ -51,7 +51,7 @@ def _text(engines: Mapping[str, EngineRecord], pairs: Sequence[FleetPair]) -> st
         return "no engine has announced itself"
     lines = table(("engines", "role", "state", "model", "side", "free blocks", "names"), _engine_rows(engines.values()))
     if pairs:
-        lines += ["", *table(("pairs", "model", "prefill", "decode", "plan"), _pair_rows(pairs))]
+        lines += ["", *table(("engine pairs", "model", "prefill", "decode", "plan"), _pair_rows(pairs))]
         lines += _unpaired_lines(engines, pairs)
     return "\n".join(lines)
 

@@ -94,7 +94,7 @@ def test_one_side_changes() -> None:
         "4 decode engines of m, D (D), become D2 (D2)  [plan 1]",
         "2 prefill engines of m, P (P), stay as they are  [plan 1]",
         "m: roll decode; prefill stays as it is.",
-        "P → D, 8 pairs: old and new can talk meanwhile",
+        "P → D, 8 engine pairs: old and new can talk meanwhile",
     ]
 
 
@@ -107,7 +107,7 @@ def test_both_sides_change(new: Three) -> None:
         assert (orders[first].cut, orders[first].alone) == (8, 6)
     assert rollout_words.advice(found.models[0]) == "m: roll both sides together, half of each first."
     assert rollout_words.sentences(found)[-1] == (
-        "P → D, 8 pairs: can talk now and afterwards, "
+        "P → D, 8 engine pairs: can talk now and afterwards, "
         "but not with prefill or decode rolled first: old and new have no plan for each other"
     )
 
@@ -153,16 +153,16 @@ def test_only_reads_change() -> None:
     found = rolled(some(2, 2), {three: three}, verdict=RolloutVerdict.RELOAD, digests=("1", "2"))
     assert best(found).name == "nothing"
     assert rollout_words.sentences(found)[-1] == (
-        "P → D, 4 pairs: old and new can talk meanwhile; the new plan is used once OLD is removed from the index"
+        "P → D, 4 engine pairs: old and new can talk meanwhile; the new plan is used once OLD is removed from the index"
     )
     found = rolled(some(2, 2), {three: three}, verdict=RolloutVerdict.RELOAD, digests=("2", "1"))
-    assert rollout_words.sentences(found)[-1] == "P → D, 4 pairs: old and new can talk meanwhile"
+    assert rollout_words.sentences(found)[-1] == "P → D, 4 engine pairs: old and new can talk meanwhile"
 
 
 def test_a_pair_that_is_gone_talks_as_long_as_the_plans_of_before_are_there() -> None:
     found = rolled([*some(1, 1), engine("d9", "E")], {("m", "P", "D"): None}, [("m", "P", "E")])
     assert steps(best(found)) == [(NOW, 2, 0), (AFTER, 1, 1)]
-    assert "P → D, 1 pair: old and new can talk, only as long as OLD is in the index" in rollout_words.sentences(found)
+    assert "P → D, 1 engine pair: old and new can talk, only as long as OLD is in the index" in rollout_words.sentences(found)
     assert rollout_words.engines(found.classes[0]) == "1 decode engine of m, D (D), in no plan of NEW"
     assert (
         rollout_words.advice(found.models[0])

@@ -66,7 +66,7 @@ def test_the_order_in_text(plans: Path) -> None:
     said = run("diff", plans / "old", plans / "decode", "--fleet", plans / "fleet.yaml")
     assert "  qwen3-0.6b: roll decode; prefill stays as it is.\n" in said.stdout
     assert "Only decode changes.\n  1. Put both plans into one index" in said.stdout
-    assert "tp=2 → tp=1, 8 pairs: old and new can talk meanwhile\n" in said.stdout
+    assert "tp=2 → tp=1, 8 engine pairs: old and new can talk meanwhile\n" in said.stdout
 
 
 def test_exit_codes_are_those_without_a_fleet(plans: Path) -> None:
