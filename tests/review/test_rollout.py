@@ -162,7 +162,8 @@ def test_only_reads_change() -> None:
 def test_a_pair_that_is_gone_talks_as_long_as_the_plans_of_before_are_there() -> None:
     found = rolled([*some(1, 1), engine("d9", "E")], {("m", "P", "D"): None}, [("m", "P", "E")])
     assert steps(best(found)) == [(NOW, 2, 0), (AFTER, 1, 1)]
-    assert "P → D, 1 engine pair: old and new can talk, only as long as OLD is in the index" in rollout_words.sentences(found)
+    only = "P → D, 1 engine pair: old and new can talk, only as long as OLD is in the index"
+    assert only in rollout_words.sentences(found)
     assert rollout_words.engines(found.classes[0]) == "1 decode engine of m, D (D), in no plan of NEW"
     assert (
         rollout_words.advice(found.models[0])
