@@ -43,7 +43,7 @@ FUNCTIONS = {
 def code(name: str) -> tuple[str, str, str]:
     """The text of a plan: what stands before what its blocks are matched by, that, and what stands behind."""
     text = whole(name)[0].text
-    start, end = text.index("\nPAIRS = "), text.index("\n# What a page holds")
+    start, end = text.index("\nGROUP_PAIRS = "), text.index("\n# What a page holds")
     return text[:start], text[start:end], text[end:]
 
 

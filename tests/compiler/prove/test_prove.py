@@ -138,7 +138,7 @@ FRAME: dict[str, tuple[str, Callable[[Plan], Plan]]] = {
     "a byte before decode's": ("P005", with_read(offset=(0, -1))),
     "a worker before the first": ("P005", with_read(worker=-1)),
     "a worker after the last": ("P005", lambda plan: with_read(worker=len(plan.prefill.workers))(plan)),
-    "another pair": ("P006", with_read(pair="nobody")),
+    "another pair": ("P006", with_read(groups="nobody")),
     "a stray read": ("P005", lambda plan: with_reads(plan, lambda reads: (*reads, replace(reads[0], cache="nobody")))),
 }
 

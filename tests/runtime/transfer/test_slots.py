@@ -62,7 +62,7 @@ def test_together_and_group_by_group_the_same_is_posted(every: list[Any], others
     """`others` are the slots of one group, which may have come in a chunk of other layers."""
     attention, states = pairs()
     runs = {name: blocks(*every) for name in states} | {states[-1]: blocks(*others)}
-    runs[attention.name] = blocks(*pages, tokens=attention.page)
+    runs[attention.name] = blocks(*pages, tokens=attention.page_rows)
     alone = [load(**{name: some}) for name, some in runs.items()]
     assert posted(load(**runs)) == sorted(row for one in alone for row in posted(one))
     assert load(**runs).bytes == sum(one.bytes for one in alone)
@@ -71,7 +71,7 @@ def test_together_and_group_by_group_the_same_is_posted(every: list[Any], others
 def test_slots_and_pages_in_order_are_one_transfer() -> None:
     attention, states = pairs()
     runs = {name: blocks((number, 8 - number)) for number, name in enumerate(states)}
-    runs[attention.name] = blocks((5, 1), (6, 2), tokens=attention.page)
+    runs[attention.name] = blocks((5, 1), (6, 2), tokens=attention.page_rows)
     found = gather(link("tp=1"), runs, IndexScratch())
     assert (len(found.banks), len(found.batches)) == (0, 1)
     counts = {attention.name: 2}
