@@ -42,10 +42,12 @@ from kvplan.dsl.schema.machine import MachineProfile
 from kvplan.dsl.schema.model import FAMILY, Model
 from kvplan.dsl.schema.names import WORDS
 from kvplan.dsl.text.diagnostics import Diagnostic, DslError, Sink, fault, listed
+from kvplan.dsl.text.grouped import grouped
 from kvplan.dsl.text.source import SourceSpan, inline, shown
 from kvplan.dsl.text.yaml_reader import FileState, YamlDocument, YamlScalar, YamlTable
 
 T = TypeVar("T")
+ParseFile = Callable[[Sink, YamlDocument, str], T]
 LIBRARIES = 8
 SHARED = ("kind", "engine", "machine", "config")
 # Files by type, then by the name of the model, kind or engine that they describe.
@@ -56,8 +58,7 @@ NamedFiles = dict[str, dict[str, Path]]
 class Library:
     """Kinds, engines, models and machines by name; `paths` are their files, by type and name.
 
-    `shared` is a library with the same files of the types in SHARED, which do not depend on models: they are parsed
-    there.
+    `shared` is a library with the same files of the types in SHARED. They do not depend on models: it parses them.
     """
 
     paths: Mapping[str, Mapping[str, Path]]
@@ -65,32 +66,26 @@ class Library:
 
     @cached_property
     def kinds(self) -> LazyFiles[Kind]:
-        if self.shared is not None:
-            return self.shared.kinds
-        read = partial(self._parsed, "kind", self._kind)
-        return LazyFiles("kind", self.paths["kind"], read, lambda: self._other_names)
+        return self.shared.kinds if self.shared else self._files("kind", self._kind, lambda: self._other_names)
 
     @cached_property
     def engines(self) -> LazyFiles[Engine]:
-        if self.shared is not None:
-            return self.shared.engines
-        return LazyFiles("engine", self.paths["engine"], partial(self._parsed, "engine", self._engine))
+        return self.shared.engines if self.shared else self._files("engine", self._engine)
 
     @cached_property
     def models(self) -> LazyFiles[Model]:
-        return LazyFiles("model", self.paths["model"], partial(self._parsed, "model", self._model))
+        return self._files("model", self._model)
 
     @cached_property
     def machines(self) -> LazyFiles[MachineProfile]:
-        if self.shared is not None:
-            return self.shared.machines
-        return LazyFiles("machine", self.paths["machine"], partial(self._parsed, "machine", _machine))
+        return self.shared.machines if self.shared else self._files("machine", _machine)
 
     @cached_property
     def readings(self) -> LazyFiles[ConfigRules]:
-        if self.shared is not None:
-            return self.shared.readings
-        return LazyFiles("config", self.paths["config"], partial(self._parsed, "config", _config))
+        return self.shared.readings if self.shared else self._files("config", _config)
+
+    def _files(self, file_type: str, parse: ParseFile[T], *names: Callable[[], OtherNames]) -> LazyFiles[T]:
+        return LazyFiles(file_type, self.paths[file_type], partial(self._parsed, file_type, parse), *names)
 
     @property
     def general(self) -> ConfigRules:
@@ -189,8 +184,12 @@ class Library:
     @cached_property
     def references(self) -> ModelReferences:
         """The things that model files may refer to."""
-        hints = lambda: ModelHints(self.readable_kinds, self.readable_engines, self.general.words, self.outer)  # noqa: E731
-        return ModelReferences(self.kinds, self.outer, self.paths["engine"], lambda: self.option_words, hints)
+        of = (lambda: self.option_words), (lambda: self._hints)
+        return ModelReferences(self.kinds, self.outer, self.paths["engine"], *of)
+
+    @property
+    def _hints(self) -> ModelHints:
+        return ModelHints(self.readable_kinds, self.readable_engines, self.general.words, self.outer)
 
     @cached_property
     def storages(self) -> frozenset[str]:
@@ -203,8 +202,7 @@ class Library:
     @cached_property
     def readable_kinds(self) -> tuple[Kind, ...]:
         """The kinds of all files without errors."""
-        every = (guarded(Sink(), partial(self.kind, name)) for name in self.kinds)
-        return tuple(kind for kind in every if kind)
+        return tuple(_readable(self.kinds))
 
     def heads(self, file_type: str) -> list[FileHead]:
         """The heads of all files of one type, in the order of their names. Raises DslError if one has no YAML tree."""
@@ -217,8 +215,7 @@ class Library:
     @cached_property
     def readable_engines(self) -> list[Engine]:
         """The engines of all files without errors."""
-        every = (guarded(Sink(), partial(self.engine, name)) for name in self.engines)
-        return [engine for engine in every if engine]
+        return _readable(self.engines)
 
     def models_of(self, path: Path) -> list[Model]:
         """The models in a file, without those that have errors. The file may have another name than its model."""
@@ -227,10 +224,7 @@ class Library:
 
     @cached_property
     def _models_by_file(self) -> Mapping[Path, list[str]]:
-        found: dict[Path, list[str]] = {}
-        for name, file in self.paths["model"].items():
-            found.setdefault(file.resolve(), []).append(name)
-        return found
+        return grouped((file.resolve(), name) for name, file in self.paths["model"].items())
 
     def _good_model(self, path: Path, name: str) -> Model | None:
         sink = Sink()
@@ -259,7 +253,7 @@ class Library:
         self._check_default(sink, file_type, document.root, name)
         sink.errors[:] = dict.fromkeys(sink.errors)
 
-    def _parsed(self, file_type: str, parse: Callable[[Sink, YamlDocument, str], T], name: str) -> T:
+    def _parsed(self, file_type: str, parse: ParseFile[T], name: str) -> T:
         return self._as(file_type, open_document(self.paths[file_type][name]), parse, name)
 
     def _as(
@@ -335,6 +329,11 @@ class Library:
     def _root(self, file_type: str, name: str) -> YamlTable:
         root = open_document(self.paths[file_type][name]).root
         return variant(root, name) if file_type == "model" else root
+
+
+def _readable(of: LazyFiles[T]) -> list[T]:
+    every = (guarded(Sink(), partial(of.__getitem__, name)) for name in of)
+    return [value for value in every if value]
 
 
 def _config(sink: Sink, document: YamlDocument, name: str) -> ConfigRules:
