@@ -12,7 +12,7 @@ from io import StringIO
 from pathlib import Path
 
 from kvplan.compiler.cost.cost import PlanCost
-from kvplan.compiler.emit.header import names_sides, written_doubts, written_facts, written_notes
+from kvplan.compiler.emit.header import names_sides, written, written_facts
 from kvplan.compiler.errors import BadInput
 from kvplan.compiler.side.text import close
 from kvplan.deploy.nearest import meant, nearest_path
@@ -338,14 +338,9 @@ def costed(text: str, name: str) -> tuple[Plan, PlanCost]:
     return plan, written_facts(plan, _header(text))
 
 
-def notes_in(text: str, side: str) -> list[str]:
-    """Return the notes on one side, prefill or decode, in a plan's header."""
-    return written_notes(_header(text), side)
-
-
-def doubts_in(text: str) -> list[str]:
-    """Return the doubts about the model that a plan's header repeats."""
-    return written_doubts(_header(text))
+def fields_in(text: str, *names: str) -> list[str]:
+    """Return the texts of the fields with these names in the header of a plan's text."""
+    return written(_header(text), *names)
 
 
 def _header(text: str) -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvplan.compiler.cost.cost import TOKENS
+from kvplan.compiler.emit.header import BOTH_SIDES
 from kvplan.compiler.options import DIRECT, MACHINE
 from kvplan.compiler.words import many
-from kvplan.deploy.plans import doubts_in, notes_in
+from kvplan.deploy.plans import fields_in
 from kvplan.dsl.library import load
 from kvplan.dsl.text.diagnostics import listed
 from kvplan.dsl.text.grouped import grouped
@@ -99,16 +100,27 @@ def _option_notes(pair: PairReview) -> list[str]:
     if file is None or file.plan is None:
         return []
     told = ((f"{one.subject.name}={plain(one.after)}", one.subject.side) for one in options)
-    return [
+    notes = [
         note.removesuffix(".")
         for said, side in told
-        for note in notes_in(file.text, side)
+        for note in fields_in(file.text, side.capitalize(), BOTH_SIDES)
         if note.startswith((f"{said}, ", f"{said} "))
     ]
+    return notes + _default_machine(pair, file, dict(file.plan.options))
+
+
+def _default_machine(pair: PairReview, file: PlanFile, options: Mapping[str, str]) -> list[str]:
+    """Say for which machine a changed strategy was chosen if none was given."""
+    if MACHINE in options or not any(one.subject.name == "--strategy" for one in pair.changes):
+        return []
+    found = [text.partition(":")[0] for text in fields_in(file.text, "Strategy")]
+    return [f"strategy {text}, the default machine" for text in found if " on " in text]
 
 
 def _new_doubts(pair: FilePair) -> list[str]:
-    before, after = (doubts_in(file.text) if file and file.plan else [] for file in (pair.before, pair.after))
+    before, after = (
+        fields_in(file.text, "In doubt") if file and file.plan else [] for file in (pair.before, pair.after)
+    )
     return [doubt for doubt in after if doubt not in before]
 
 

@@ -109,14 +109,9 @@ def written_facts(plan: Plan, header: str) -> PlanCost:
     return replace(every, layers=layers.removesuffix("."))
 
 
-def written_notes(header: str, side: str) -> list[str]:
-    """Return the notes on one side in a plan's header."""
-    return [text for name, text in _written_fields(header) if name in (side.capitalize(), BOTH_SIDES)]
-
-
-def written_doubts(header: str) -> list[str]:
-    """Return the doubts about the model in a plan's header."""
-    return [text for name, text in _written_fields(header) if name == "In doubt"]
+def written(header: str, *names: str) -> list[str]:
+    """Return the texts of the fields with these names in a plan's header, such as `In doubt`."""
+    return [text for name, text in _written_fields(header) if name in names]
 
 
 def _written_fields(header: str) -> list[tuple[str, str]]:

@@ -267,6 +267,16 @@ def test_the_action_shows_what_somebody_edited_by_hand(runner: Runner, tmp_path:
     assert summary.count("to write them: ") == 1
 
 
+def test_the_action_says_why_the_committed_plans_cannot_be_compared(runner: Runner, tmp_path: Path) -> None:
+    """A merge conflict in the index, which the review does not read: the deployment changes no plan."""
+    index = runner.folder / "plans" / "index.json"
+    index.write_text("<<<<<<< HEAD\n" + index.read_text())
+    assert runner.run() != 0
+    summary = (tmp_path / "summary").read_text()
+    assert "### The committed plans cannot be compared with the deployment\n" in summary
+    assert "error[R006]" in summary
+
+
 def test_the_command_of_the_action_makes_it_pass_once_a_pair_is_removed(runner: Runner, tmp_path: Path) -> None:
     """The plan of that pair goes, too."""
     edited = (runner.folder / "deploy.yaml").read_text().splitlines(keepends=True)

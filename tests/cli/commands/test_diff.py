@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 from kvplan.cli import codes
 from kvplan.cli.main import main
 from kvplan.compiler.api import Compiled, compile_bound
+from kvplan.dsl.library import load
 from kvplan.review.reports import FORMATS
 from kvplan.review.rules import MEANINGS, RULES, VERDICTS, Category, RolloutVerdict
 from kvplan.review.text import WIDTH
@@ -237,6 +238,13 @@ def test_a_new_pair_is_compared_with_the_pair_whose_place_it_takes(repository: P
     deployment(kept, "prefill: [tp=4], decode: [tp=1]", "prefill: [tp=4], decode: [tp=4]")
     new = run("diff", "plans", "deploy.yaml").stdout.partition("NEW\n")[2].splitlines()
     assert [line.split()[-1] for line in new[:2]] == ["mini/p_tp2__d_tp1", "mini/zeta"]
+
+
+def test_a_strategy_says_for_which_machine_it_was_chosen(repository: Path) -> None:
+    """Nobody who reviews sees the hint of `compile`."""
+    deployment("prefill: [tp=2], decode: [tp=1], options: {strategy: auto}")
+    said = run("diff", "git:HEAD:plans", "deploy.yaml").stdout
+    assert f"strategy auto on {load().default_machine}, the default machine" in " ".join(said.split())
 
 
 def test_a_second_name_of_a_plan_is_no_plan_more(repository: Path) -> None:
