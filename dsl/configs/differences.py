@@ -26,7 +26,7 @@ FEW = 4
 # The parts of a layout that differences may be about.
 MATCH, DRAFTED = "match", "drafts"
 UNDRAFTED = ": an engine that drafts with them stops at start-up (I005); `kvplan new` writes the lines as comments"
-FOUND_BY_NAME = ": for this checkpoint {} is found only by name, or while it stores what the configuration says"
+FOUND_BY_NAME = ": correct match, or a connector finds {} for this checkpoint only by name"
 # The keys of a configuration that give the words of `checkpoint`.
 KEYS_OF = {"architecture": "architectures", MODEL_TYPE: MODEL_TYPE}
 

@@ -460,7 +460,7 @@ def test_what_match_of_a_layout_says_otherwise_is_told(tmp_path: Path) -> None:
     model, named = answer(path, "--layout", str(own))["model"], shown(path)
     assert f"num_hidden_layers of match: 32 in {named} (num_hidden_layers), 31 in ours" in str(model["notes"])
     said = f"architectures of match: LlamaForCausalLM in {named} (architectures), OursForCausalLM in ours"
-    said += ": for this checkpoint ours is found only by name, or while it stores what the configuration says"
+    said += ": correct match, or a connector finds ours for this checkpoint only by name"
     assert said in str(model["notes"])
 
 

@@ -40,6 +40,11 @@ def test_a_key_and_its_flag_are_one_key() -> None:
         side_keys(LIBRARY.engine("vllm"), "block=16,block_size=32")
 
 
+def test_vllm_s_flag_for_the_type_of_states_is_led_to_the_model_s_file() -> None:
+    with pytest.raises(BadInput, match="the model's file says it: ssm_dtype of the cache"):
+        bind(LIBRARY, MODEL, "engine=vllm,--mamba-ssm-cache-dtype=float32")
+
+
 @pytest.mark.parametrize("engine", ["vllm", "vllm-legacy", "gaudi", "sglang"])
 @pytest.mark.parametrize("flag", ["dp", "data_parallel_size", "ep"])
 def test_a_flag_that_no_cache_depends_on_says_why(engine: str, flag: str) -> None:

@@ -53,6 +53,12 @@ def found(tmp_path: Path, old: str, new: str) -> list[tuple[str, str]]:
             "these are keys of kind 'gdn'",
         ),
         (
+            "kind: mla, layers: layer % 3 != 2, latent: 512, rope: 64",
+            "kind: gdn, layers: all, key_heads: 16, value_heads: 32, key_dim: 128, conv: 4, mamba_ssm_dtype: f32",
+            "mamba_ssm_dtype",
+            "did you mean 'ssm_dtype'?",
+        ),
+        (
             "dim: 128}",
             "dim: 128, latent: 512}",
             "latent",

@@ -153,6 +153,7 @@ def test_convolutions_of_another_type_than_sglang_s_are_refused() -> None:
 
 def test_states_of_another_type_than_sglang_s_are_refused_with_both_ways_out() -> None:
     """It happened: half a remedy, and a variable beside the flag that doctor prints."""
-    flag, file = "--mamba-ssm-dtype or SGLANG_MAMBA_SSM_DTYPE", "else ssm_dtype: f32 to the cache in the model's file"
+    flag = "--mamba-ssm-dtype or SGLANG_MAMBA_SSM_DTYPE"
+    file = "else, where both sides keep that, ssm_dtype: f32 in the model's file"
     with pytest.raises(Exception, match=f"give it recurrent=bf16 if the engine has {flag}, {file}"):
         side("qwen3-next-80b", "tp=1")
