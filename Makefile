@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 SOAK_S ?= 600
 TEST_SETS := $(VENV)/.dev $(VENV)/.nixl $(if $(TORCH),$(VENV)/.torch)
+# With the name MAKE in its recipe, `make -n test` would run the tests.
+AGAIN := $(MAKE)
 CHECKS := ruff imports types pages english
 AT_ONCE := --no-print-directory --jobs=2 --output-sync=target
 # A worker that dies ends the run: with another in its place, pytest-xdist waits for ever for what it was given.
@@ -32,8 +34,9 @@ test: export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
 test: $(BIN)/python  ## all tests, linters and type checks; TORCH=1 installs torch for its tests too
 	@$(MAKE) $(AT_ONCE) $(VENV)/.dev $(if $(TORCH),$(VENV)/.torch-alone)
 	@$(MAKE) $(AT_ONCE) $(TEST_SETS) collected
-	@{ nice $(MAKE) --no-print-directory $(CHECKS) >$(VENV)/.checks 2>&1; code=$$?; cat $(VENV)/.checks; exit $$code; } & \
-	$(BIN)/python -m pytest -m "not full and not vllm" $(PYTEST_ARGS); tests=$$?; wait $$! && exit $$tests
+	@nice $(AGAIN) --no-print-directory $(CHECKS) >$(VENV)/.checks 2>&1 & \
+	$(BIN)/python -m pytest -m "not full and not vllm" $(PYTEST_ARGS); tests=$$?; \
+	wait $$! || { cat $(VENV)/.checks; exit 1; }; exit $$tests
 
 test-all: lint  ## all of that and what takes longer: whole models, every engine, every fault, a soak
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
