@@ -255,21 +255,21 @@ class ConnectorScheduler:
     def _read(self, request: EngineRequest, params: Mapping[str, object]) -> None:
         remote = remote_prefill(params) or self._early(request, params)
         if not self.decodes:
-            _refused(request, "this engine does not decode")
+            _refused(request, "this engine does not decode", remote)
         elif remote is None:
             _refused(request, "they name no held request")
         elif why := self.refuses(remote.host):
-            _refused(request, why)
+            _refused(request, why, remote)
         elif (remote.engine, remote.request) in self._taken.values():
-            _refused(request, "another request has what they name")
+            _refused(request, "another request has what they name", remote)
         elif remote.until and remote.until < time.time() + MARGIN:
-            _refused(request, "what decode kept of the turn before has expired", logs.INFO)
+            _refused(request, "what decode kept of the turn before has expired", remote, logs.INFO)
         elif remote.until and self.forgets and remote.tokens > request.num_prompt_tokens - self.recomputed:
-            _refused(request, "the prompt ends before the states and windows that decode kept", logs.INFO)
+            _refused(request, "the prompt ends before the states and windows that decode kept", remote, logs.INFO)
             self._order(loads=LoadOrder(request.request_id, (0, 0), (), remote))
         elif not (remote.early or self._is_prompt(request, remote)):
             # Its bytes would belong to another text, and every prompt that begins like this one would find them.
-            _refused(request, "another prompt was prefilled")
+            _refused(request, "another prompt was prefilled", remote)
             self._order(loads=LoadOrder(request.request_id, (0, 0), (), remote))
         else:
             self._remote[request.request_id] = remote
@@ -380,6 +380,7 @@ def _note(request: EngineRequest) -> bytes:
     return PrefillNote(int(request.output_token_ids[0])).encode() if request.output_token_ids else b""
 
 
-def _refused(request: EngineRequest, why: str, level: int = logs.WARNING) -> None:
+def _refused(request: EngineRequest, why: str, remote: RemotePrefill | None = None, level: int = logs.WARNING) -> None:
     """Log that the request's parameters are refused; it is computed here as if it named no engine."""
-    logs.event(level, "parameters refused", request=request.request_id, why=why)
+    held = {"held": remote.held_name} if remote else {}
+    logs.event(level, "parameters refused", request=request.request_id, **held, why=why)

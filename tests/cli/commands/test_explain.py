@@ -521,7 +521,7 @@ def test_words_of_one_event_do_not_find_the_row_of_another() -> None:
 def test_a_row_with_a_phrase_needs_it_if_another_row_of_the_code_needs_none() -> None:
     lost = 'load failed request=r error="R044: request r: the connection to tcp://10.0.0.1:7600 is lost: connect again"'
     assert [row[:16] for row in seen(lost)] == ["R044, `is lost`", "`vllm:kvplan_num"]
-    assert len(seen("R044")) == 3
+    assert len(seen("R044")) == 4
 
 
 FINISHED = (

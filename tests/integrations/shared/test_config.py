@@ -132,9 +132,9 @@ def test_a_quoted_value_is_answered_with_its_quotation_marks(key: str, value: st
         read_config({key: value})
 
 
-@pytest.mark.parametrize("value", [True, 2])
+@pytest.mark.parametrize("value", [True, 2, 1e6])
 def test_a_lease_that_is_no_number_or_too_short_is_told_what_it_is(value: object) -> None:
-    with pytest.raises(ConnectorError, match="it is a number of seconds, 3 or more: ") as caught:
+    with pytest.raises(ConnectorError, match="it is a number of seconds, 3 or more and below 1,000,000: ") as caught:
         read_config({"lease_s": value})
     assert "quotation" not in str(caught.value)
 

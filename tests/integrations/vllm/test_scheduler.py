@@ -175,6 +175,7 @@ def test_an_engine_that_only_prefills_loads_nothing(caplog: pytest.LogCaptureFix
     made.allocated(request, [[5, 6, 7]], 0)
     assert told(made) == StepOrders()
     assert "does not decode" in caplog.text
+    assert " held=" in caplog.text, "prefill's log has this name"
 
 
 def read_on_decode(request: FakeRequest, held_as: FakeRequest) -> tuple[int, StepOrders]:
