@@ -15,7 +15,7 @@ PYTEST_ARGS ?= -n 3 --dist loadgroup --no-loadscope-reorder --max-worker-restart
 # Compiled files are kept, whatever the surroundings say: tests start hundreds of processes that import the same.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint types ruff imports pages english collected site bench bench-peers bench-gpu gpu-kit soak model mutants faults conformance conformance-facts conformance-engines sglang vllm vllm-releases vllm-gpu sglang-gpu full goldens fmt install clean
+.PHONY: help demo test test-all lint tools types ruff imports pages english collected site bench bench-peers bench-gpu gpu-kit soak model mutants faults conformance conformance-facts conformance-engines sglang vllm vllm-releases vllm-gpu sglang-gpu full goldens fmt install clean
 
 help:  ## what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -31,8 +31,7 @@ test: export OPENBLAS_NUM_THREADS ?= 1
 test: export MALLOC_MMAP_THRESHOLD_ ?= 33554432
 test: export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
 # What only reads runs beside the tests, which wait for each other and leave a core idle now and then.
-test: $(BIN)/python  ## all tests, linters and type checks; TORCH=1 installs torch for its tests too
-	@$(MAKE) $(AT_ONCE) $(VENV)/.dev $(if $(TORCH),$(VENV)/.torch-alone)
+test: tools  ## all tests, linters and type checks; TORCH=1 installs torch for its tests too
 	@$(MAKE) $(AT_ONCE) $(TEST_SETS) collected
 	@nice $(AGAIN) --no-print-directory $(CHECKS) >$(VENV)/.checks 2>&1 & \
 	$(BIN)/python -m pytest -m "not full and not vllm" $(PYTEST_ARGS); tests=$$?; \
@@ -42,9 +41,11 @@ test-all: lint  ## all of that and what takes longer: whole models, every engine
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 	@$(MAKE) full faults soak
 
-lint: $(BIN)/python  ## linters, type checks and the documentation only
-	@$(MAKE) $(AT_ONCE) $(VENV)/.dev $(if $(TORCH),$(VENV)/.torch-alone)
+lint: tools  ## linters, type checks and the documentation only
 	@$(MAKE) $(AT_ONCE) $(TEST_SETS) $(CHECKS) collected
+
+tools: $(BIN)/python
+	@$(MAKE) $(AT_ONCE) $(VENV)/.dev $(if $(TORCH),$(VENV)/.torch-alone)
 
 types:
 	$(BIN)/mypy

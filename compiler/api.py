@@ -257,6 +257,7 @@ def _plan(
     prefill: PlacedSide, decode: PlacedSide, options: Mapping[str, str], skipped: tuple[str, ...], title: str
 ) -> Plan:
     chosen = elections(prefill.side, decode.side, options["elect"])
+    pairs = pair_groups(prefill.side, decode.side)
     plan = Plan(
         FORMAT,
         title,
@@ -266,8 +267,8 @@ def _plan(
         tuple(sorted(options.items())),
         plan_side(prefill),
         plan_side(decode),
-        tuple(pair_groups(prefill.side, decode.side)),
-        reads(prefill, decode, chosen),
+        tuple(pairs),
+        reads(prefill, decode, chosen, pairs),
         notified(len(decode.side.workers), chosen),
         skipped,
     )

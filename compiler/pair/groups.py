@@ -6,16 +6,17 @@ from kvplan.compiler.bound import BoundCache, BoundGroup, BoundSide
 from kvplan.dsl.text.grouped import grouped
 from kvplan.plan.types import GroupPair
 
-Members = tuple[tuple[str, str], ...]
+# The (cache, tensor)s of every pair.
+GroupPairs = dict[GroupPair, tuple[tuple[str, str], ...]]
 
 
-def pair_groups(prefill: BoundSide, decode: BoundSide) -> dict[GroupPair, Members]:
+def pair_groups(prefill: BoundSide, decode: BoundSide) -> GroupPairs:
     """Return all pairs by decode group, then prefill group; sides that `check_pair` allows have at least one.
 
     Each has the (cache, tensor)s in both groups with the same needs and as many tokens in a row.
     """
     places = grouped((member, place) for place, group in enumerate(prefill.groups) for member in group.members)
-    met: dict[GroupPair, Members] = {}
+    met: GroupPairs = {}
     for ours in decode.groups:
         near = {place for member in ours.members for place in places.get(member, ())}
         for place in sorted(near):
@@ -23,7 +24,7 @@ def pair_groups(prefill: BoundSide, decode: BoundSide) -> dict[GroupPair, Member
     return met
 
 
-def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> dict[GroupPair, Members]:
+def _meet(theirs: BoundGroup, ours: BoundGroup, decode: BoundSide) -> GroupPairs:
     """Return one pair, or one for each kind of tensor if the caches have different needs."""
     both = set(theirs.members) & set(ours.members)
     caches = [cache for cache in decode.caches if any(name == cache.name for name, _ in both)]

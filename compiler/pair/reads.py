@@ -10,7 +10,7 @@ from typing import Any
 from kvplan.compiler.bound import BoundCache, BoundSide, BoundTensor
 from kvplan.compiler.pair.coalesce import PaddingTests, coalesce, vacant
 from kvplan.compiler.pair.elect import RULES, ReaderChoice, check_reads, check_whole, elect
-from kvplan.compiler.pair.groups import pair_groups
+from kvplan.compiler.pair.groups import GroupPairs
 from kvplan.compiler.pair.intersect import AddressNest, CommonRange, common, law, runs, spans
 from kvplan.compiler.placement.holdings import classes
 from kvplan.compiler.placement.placed import PlacedSide
@@ -53,11 +53,11 @@ def elections(prefill: BoundSide, decode: BoundSide, rule: str) -> dict[tuple[st
 
 
 def reads(
-    prefill: PlacedSide, decode: PlacedSide, chosen: Mapping[tuple[str, str], list[ReaderChoice]]
+    prefill: PlacedSide, decode: PlacedSide, chosen: Mapping[tuple[str, str], list[ReaderChoice]], pairs: GroupPairs
 ) -> tuple[tuple[Read, ...], ...]:
     """Return the reads of every decode worker, by group pair and prefill worker."""
     memo: dict[object, Table] = {}
-    every = _jobs(prefill, decode, chosen)
+    every = _jobs(prefill, decode, chosen, pairs)
     found = [[_read(prefill, decode, job, memo) for job in every[worker.number]] for worker in decode.side.workers]
     shared = _shared_tables(read.table for each in found for read in each)
     return tuple(tuple(replace(read, **_by(read, shared[read.table])) for read in each) for each in found)
@@ -99,11 +99,10 @@ def notified(count: int, chosen: Mapping[tuple[str, str], list[ReaderChoice]]) -
 
 
 def _jobs(
-    prefill: PlacedSide, decode: PlacedSide, chosen: Mapping[tuple[str, str], list[ReaderChoice]]
+    prefill: PlacedSide, decode: PlacedSide, chosen: Mapping[tuple[str, str], list[ReaderChoice]], pairs: GroupPairs
 ) -> tuple[list[PlannedRead], ...]:
     """Return the reads of every decode worker, in the order of caches in its planes, then of prefill workers."""
-    pairs = pair_groups(prefill.side, decode.side).items()
-    met = {(pair.prefill, pair.decode, *tensor): pair for pair, tensors in pairs for tensor in tensors}
+    met = {(pair.prefill, pair.decode, *tensor): pair for pair, tensors in pairs.items() for tensor in tensors}
     caches = {cache.name: cache for cache in decode.side.caches}
     # Units are compared by identity: a worker has each once, and a comparison by value is slow.
     jobs: tuple[dict[tuple[int, int, int, tuple[int, ...], str], PlannedRead], ...] = tuple({} for _ in decode.units)

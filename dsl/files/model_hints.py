@@ -54,10 +54,10 @@ class ModelHints:
             return f"did you mean '{param}'?"
         if not kind.split and key in _divided(self.kinds):
             return f"leave it out: every worker has all of a cache of kind '{kind.name}'"
-        others = [f"'{other.name}'" for other in self.kinds if key in other.params and not close(key, kind.params)]
-        if others or close(key, kind.params):
-            return f"caches of kind {listed(others)} have it" if others else ""
-        return self.of_side(key)
+        if close(key, kind.params):
+            return ""
+        others = [f"'{other.name}'" for other in self.kinds if key in other.params]
+        return f"caches of kind {listed(others)} have it" if others else self.of_side(key)
 
 
 def _fits(kind: Kind, params: Iterable[str]) -> bool:

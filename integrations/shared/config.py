@@ -29,12 +29,11 @@ PLACE = "kv_connector_extra_config"
 # The environment variable that sets `strict` for a whole fleet.
 STRICT = "KVPLAN_STRICT"
 NONE: Mapping[str, str] = MappingProxyType({})
-LONGEST = 1_000_000
+LONGEST = 1e6
 # Seconds of a lease that ends neither with one counted pause (LONGEST_PAUSE) nor between two renewals of decode.
 SHORTEST_LEASE = 3.0
-LEASE = (
-    f"a number of seconds, {SHORTEST_LEASE:g} or more and below {LONGEST:,}: a second without a core counts against it"
-)
+BELOW = f"below {LONGEST:,.0f}"
+LEASE = f"a number of seconds, {SHORTEST_LEASE:g} or more and {BELOW}: a second without a core counts against it"
 # Keys of other connectors that have another name here, each with that name.
 RENAMED = {"kv_lease_duration": "lease_s", "decoder_kv_blocks_ttl": "lease_s"}
 
@@ -308,7 +307,7 @@ BY_TYPE = {
     "str": _text,
     "Path | None": _path,
     "bool": _truth,
-    "float": _number(f"a number of seconds above 0 and below {LONGEST:,}", 1e-9, float(LONGEST)),
+    "float": _number(f"a number of seconds above 0 and {BELOW}", 1e-9, LONGEST),
 }
 READERS: Mapping[str, Callable[[str, object], object]] = {
     **{each.name: BY_TYPE[str(each.type)] for each in fields(ConnectorConfig) if str(each.type) in BY_TYPE},
@@ -318,7 +317,7 @@ READERS: Mapping[str, Callable[[str, object], object]] = {
     "offer": _one_of(OFFERS),
     "port": _number("a port, 1 to 65535", 1, 65536),
     "peers": _hosts,
-    "lease_s": _number(LEASE, SHORTEST_LEASE, float(LONGEST)),
+    "lease_s": _number(LEASE, SHORTEST_LEASE, LONGEST),
     "stage_bytes": _number("bytes, 0 or more", 0, 1 << 40),
     "fleet_url": _url,
     "fleet_prefix": _prefix,

@@ -94,7 +94,8 @@ class ConnectorWorker:
         """Whether there are measures. vLLM adds up what workers tell in a step, so each tells gauges that are not 0."""
         loads = self._decode is not None and self._decode.measured
         expired = self._prefill is not None and self._prefill.expired > 0
-        return loads or expired or any(self._gauges()) or self._gauges() != self._told
+        gauges = self._gauges()
+        return loads or expired or any(gauges) or gauges != self._told
 
     def measures(self) -> Measures:
         """Return the measures since the last call."""
